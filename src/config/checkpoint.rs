@@ -1,0 +1,129 @@
+//! How checkpoints are taken.
+
+use std::time::Duration;
+
+/// How checkpoints are taken. The default: none by themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointConfig {
+    /// From one periodic checkpoint to the next; `None` switches checkpointing off. Checkpoints by hand are possible
+    /// all the same.
+    pub interval: Option<Duration>,
+    /// A checkpoint for which acknowledgements are missing after this time is aborted. Default: 10 minutes.
+    pub timeout: Duration,
+    /// The least time between the completion of a checkpoint and the start of the next periodic one. Default: 0.
+    pub min_pause: Duration,
+    /// The most checkpoints under way at the same time, at least 1. Default: 1.
+    pub max_concurrent: u32,
+    /// How many checkpoints in a row may fail before the job fails. Default: 0.
+    pub tolerable_failures: u32,
+    /// How many completed checkpoints are kept, at least 1. Default: 1.
+    pub num_retained: u32,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self {
+            interval: None,
+            timeout: Duration::from_secs(10 * 60),
+            min_pause: Duration::ZERO,
+            max_concurrent: 1,
+            tolerable_failures: 0,
+            num_retained: 1,
+        }
+    }
+}
+
+impl CheckpointConfig {
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// Every fault, in the order of the fields.
+    pub fn validate(&self) -> Result<(), Vec<SettingsError>> {
+        let faults = [
+            (self.interval == Some(Duration::ZERO), SettingsError::ZeroInterval),
+            (self.timeout.is_zero(), SettingsError::ZeroTimeout),
+            (
+                !self.min_pause.is_zero() && self.max_concurrent > 1,
+                SettingsError::PauseWithConcurrency { max_concurrent: self.max_concurrent },
+            ),
+            (self.max_concurrent == 0, SettingsError::ZeroConcurrent),
+            (self.num_retained == 0, SettingsError::ZeroRetained),
+        ];
+        let faults: Vec<_> =
+            faults.into_iter().filter_map(|(present, fault)| present.then_some(fault)).collect();
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+}
+
+/// Settings that cannot be followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The interval is zero.
+    #[error("execution.checkpointing.interval must be above 0; leave it out to switch checkpointing off")]
+    ZeroInterval,
+    /// The timeout is zero.
+    #[error("execution.checkpointing.timeout must be above 0")]
+    ZeroTimeout,
+    /// A pause between checkpoints and several at a time contradict each other.
+    #[error(
+        "execution.checkpointing.min-pause means one checkpoint at a time, but \
+         execution.checkpointing.max-concurrent-checkpoints is {max_concurrent}: set it to 1 or the pause to 0"
+    )]
+    PauseWithConcurrency {
+        /// The concurrency asked for.
+        max_concurrent: u32,
+    },
+    /// No checkpoint may be under way.
+    #[error("execution.checkpointing.max-concurrent-checkpoints must be at least 1")]
+    ZeroConcurrent,
+    /// No checkpoint is kept.
+    #[error("execution.checkpointing.num-retained must be at least 1")]
+    ZeroRetained,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_checkpointing_is_off() {
+        let settings = CheckpointConfig::default();
+        assert_eq!(settings.validate(), Ok(()));
+        assert_eq!(settings.interval, None);
+        assert_eq!(settings.timeout, Duration::from_secs(600));
+    }
+
+    #[test]
+    fn a_pause_with_several_checkpoints_at_a_time_is_refused() {
+        let pause = Duration::from_millis(1);
+        let settings =
+            CheckpointConfig { min_pause: pause, max_concurrent: 2, ..CheckpointConfig::default() };
+        let fault = SettingsError::PauseWithConcurrency { max_concurrent: 2 };
+        assert_eq!(settings.validate(), Err(vec![fault]));
+        assert!(fault.to_string().contains("max-concurrent-checkpoints is 2"));
+        assert_eq!(CheckpointConfig { max_concurrent: 1, ..settings }.validate(), Ok(()));
+    }
+
+    #[test]
+    fn all_faults_are_told_together() {
+        let settings = CheckpointConfig {
+            interval: Some(Duration::ZERO),
+            timeout: Duration::ZERO,
+            min_pause: Duration::ZERO,
+            max_concurrent: 0,
+            tolerable_failures: 0,
+            num_retained: 0,
+        };
+        let faults = settings.validate().unwrap_err();
+        assert_eq!(
+            faults,
+            [
+                SettingsError::ZeroInterval,
+                SettingsError::ZeroTimeout,
+                SettingsError::ZeroConcurrent,
+                SettingsError::ZeroRetained
+            ]
+        );
+    }
+}

@@ -1,0 +1,6 @@
+//! A stream-processing engine in one process, in the making.
+
+pub mod base;
+pub mod config;
+pub mod element;
+pub mod metrics;
