@@ -4,3 +4,5 @@ pub mod base;
 pub mod config;
 pub mod element;
 pub mod metrics;
+pub mod ring;
+pub mod sync;
