@@ -1,0 +1,28 @@
+//! Snapshots at rest: what they consist of, where they are kept, how keyed state is written and read back.
+//!
+//! Nothing here runs on a thread that processes records. [`writer::write_state`] runs on any pool thread; the storage is
+//! called by pool threads and by the driver of the coordinator.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking"))]
+
+pub mod error;
+pub mod frozen;
+pub mod manifest;
+pub mod memory;
+pub mod reader;
+pub mod storage;
+pub mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::SnapshotError;
+pub use frozen::FrozenState;
+pub use manifest::{
+    CompletedCheckpoint, KeyedStateSnapshot, ListStateSnapshot, OperatorSnapshot, StateDeclaration,
+    StateHandle, StateKind, SubtaskSnapshot,
+};
+pub use memory::MemoryStorage;
+pub use reader::{read_section, read_state};
+pub use storage::{CheckpointStorage, StateWriter};
+pub use writer::{Compression, write_state};

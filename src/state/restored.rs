@@ -1,0 +1,51 @@
+//! Keyed state of a snapshot, on its way into the tables of one subtask.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::current::Namespace;
+use super::error::StateError;
+use super::set::{StateSet, restore_keyed_state};
+use crate::base::key_group::KeyGroupRange;
+use crate::codec::Key;
+use crate::snapshot::{CheckpointStorage, KeyedStateSnapshot};
+
+/// What earlier subtasks of one operator wrote, and the storage that has it.
+#[derive(Clone)]
+pub struct RestoredKeyedState {
+    storage: Arc<dyn CheckpointStorage>,
+    snapshots: Vec<KeyedStateSnapshot>,
+}
+
+impl fmt::Debug for RestoredKeyedState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestoredKeyedState").field("snapshots", &self.snapshots.len()).finish_non_exhaustive()
+    }
+}
+
+impl RestoredKeyedState {
+    /// The state that these snapshots describe.
+    #[must_use]
+    pub fn new(storage: Arc<dyn CheckpointStorage>, snapshots: Vec<KeyedStateSnapshot>) -> Self {
+        Self { storage, snapshots }
+    }
+
+    /// Fills the tables with the key groups in `range`.
+    ///
+    /// # Errors
+    /// If the state cannot be read, is not what the job declares, or has a name that the job does not declare. The tables
+    /// must then not be used.
+    pub fn restore_into<S: StateSet, K: Key, N: Namespace>(
+        &self,
+        set: &S,
+        tables: &mut S::Tables<K, N>,
+        range: KeyGroupRange,
+    ) -> Result<(), StateError> {
+        for snapshot in &self.snapshots {
+            if !restore_keyed_state(set, tables, range, self.storage.as_ref(), snapshot)? {
+                return Err(StateError::Unclaimed { state: snapshot.declaration.name.clone() });
+            }
+        }
+        Ok(())
+    }
+}
