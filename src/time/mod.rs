@@ -1,0 +1,5 @@
+//! Event time.
+
+mod merge;
+
+pub use merge::{MergeOutput, WatermarkMerge};
