@@ -1,0 +1,101 @@
+//! The second half of a snapshot: writing what was forked.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::Reporter;
+use crate::base::clock::{Clock, Nanos};
+use crate::base::error::{Error, ErrorKind, Recovery};
+use crate::base::id::{CheckpointId, OperatorUid, SubtaskId};
+use crate::checkpoint::protocol::Message;
+use crate::operator::context::OperatorFork;
+use crate::operator::failure::{caught, in_operator};
+use crate::runtime::signal::Signal;
+use crate::runtime::under_way::CheckpointsUnderWay;
+use crate::snapshot::{
+    CheckpointStorage, Compression, ListStateSnapshot, OperatorSnapshot, SnapshotError, StateWriter,
+    SubtaskSnapshot, write_state,
+};
+
+/// Serialises and writes the fork of one subtask, then acknowledges. Runs on the snapshot pool.
+pub(super) struct WriteSnapshot {
+    pub(super) checkpoint: CheckpointId,
+    pub(super) subtask: SubtaskId,
+    pub(super) parallelism: u32,
+    pub(super) forks: Vec<OperatorFork>,
+    pub(super) forked_at: Nanos,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) storage: Arc<dyn CheckpointStorage>,
+    pub(super) under_way: Arc<CheckpointsUnderWay>,
+    pub(super) report: Reporter,
+}
+
+impl WriteSnapshot {
+    /// Says nothing if the checkpoint is abandoned meanwhile: nobody waits for an answer.
+    pub(super) fn run(mut self) {
+        let checkpoint = self.checkpoint;
+        let forks = std::mem::take(&mut self.forks);
+        // A serializer of the user's, or the drop of what was forked, may panic: the checkpoint fails, not the process.
+        let message = match catch_unwind(AssertUnwindSafe(|| self.write(forks))) {
+            Ok(Ok(Some(snapshot))) => Message::Acknowledge { checkpoint, snapshot },
+            Ok(Ok(None)) => return,
+            Ok(Err(error)) => self.decline(error),
+            Err(payload) => self.decline(caught(payload)),
+        };
+        let duration = self.clock.now().since(self.forked_at);
+        self.report.signals.send(Signal::Written { checkpoint, duration });
+        self.report.send(message);
+    }
+
+    fn decline(&self, error: Error) -> Message<SubtaskSnapshot> {
+        let reason = error.in_subtask(self.subtask.index).to_string();
+        Message::Decline { checkpoint: self.checkpoint, reason }
+    }
+
+    /// `None` if the checkpoint is not under way any more.
+    fn write(&self, forks: Vec<OperatorFork>) -> Result<Option<SubtaskSnapshot>, Error> {
+        // Without keyed state there is no file: lists are few bytes and stand in the metadata.
+        let mut writer = None;
+        let mut operators = Vec::with_capacity(forks.len());
+        let mut bytes = 0;
+        for fork in forks {
+            if !self.under_way.contains(self.checkpoint) {
+                return Ok(None);
+            }
+            let uid = fork.uid.clone();
+            let operator = in_operator(&uid, || self.write_operator(fork, &mut writer, &mut bytes));
+            operators.push(operator.map_err(|error| in_snapshot(&uid, error))?);
+        }
+        if let Some(writer) = writer {
+            writer
+                .finish()
+                .map_err(|error| Error::caused_by(ErrorKind::Snapshot, Recovery::Restart, &error.into()))?;
+        }
+        let (subtask, parallelism) = (self.subtask, self.parallelism);
+        Ok(Some(SubtaskSnapshot { subtask, parallelism, operators, bytes }))
+    }
+
+    fn write_operator(
+        &self,
+        fork: OperatorFork,
+        writer: &mut Option<Box<dyn StateWriter>>,
+        bytes: &mut u64,
+    ) -> Result<OperatorSnapshot, SnapshotError> {
+        let mut keyed = Vec::with_capacity(fork.keyed.len());
+        for frozen in fork.keyed {
+            let writer = match writer {
+                Some(writer) => writer,
+                None => writer.insert(self.storage.begin(self.checkpoint, self.subtask)?),
+            };
+            let state = write_state(frozen, writer.as_mut(), Compression::default())?;
+            *bytes += state.sections.iter().map(|(_, handle)| handle.length).sum::<u64>();
+            keyed.push(state);
+        }
+        let list = fork.list.into_iter().map(|(name, items)| ListStateSnapshot { name, items }).collect();
+        Ok(OperatorSnapshot { uid: fork.uid, keyed, list, ended: fork.ended })
+    }
+}
+
+fn in_snapshot(uid: &OperatorUid, error: SnapshotError) -> Error {
+    Error::caused_by(ErrorKind::Snapshot, Recovery::Restart, &error.into()).in_operator(uid)
+}
