@@ -4,6 +4,8 @@ pub mod align;
 pub mod api;
 pub mod base;
 pub mod checkpoint;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod codec;
 pub mod config;
 pub mod connectors;
@@ -11,6 +13,8 @@ pub mod element;
 pub mod exchange;
 pub mod graph;
 pub mod job;
+#[cfg(feature = "cli")]
+pub mod jobs;
 pub mod metrics;
 pub mod operator;
 pub mod prelude;

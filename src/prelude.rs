@@ -4,7 +4,9 @@ pub use crate::api::{JobGraph, KeyedStream, SharedStream, Stream, StreamEnvironm
 pub use crate::base::error::{BoxError, Error};
 pub use crate::base::progress::Flow;
 pub use crate::config::{CheckpointConfig, Cores, IdleStrategy, JobConfig, RestartConfig};
-pub use crate::connectors::{CollectSink, DiscardSink, GeneratorSource, VecSource};
+pub use crate::connectors::{
+    CollectSink, DiscardSink, FileSource, GeneratorSource, LineSink, SocketSource, VecSource,
+};
 pub use crate::graph::Pipe;
 pub use crate::job::{JobHandle, JobResult, JobState};
 pub use crate::operator::process::{StatesOf, TablesOf};

@@ -1,0 +1,272 @@
+//! Lines of files, replayable from any line on.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::reader::{Block, BlockReader};
+use super::{FileError, list};
+use crate::base::clock::Nanos;
+use crate::base::error::BoxError;
+use crate::connectors::blocking::{Read, ReadAhead};
+use crate::connectors::lines::{LineCutter, text_of};
+use crate::operator::{OpenContext, Output, Source, SourceStatus};
+use crate::sync::{Arc, Mutex};
+
+/// Bytes that are read at once.
+const BLOCK_BYTES: usize = 256 * 1024;
+/// Blocks that are read before they are needed, per subtask.
+const BLOCKS_AHEAD: usize = 4;
+
+/// Reads the lines of files. Replayable.
+///
+/// A line ends with `\n` or `\r\n`, which are not part of it; a last line without an end counts. Bytes that are not UTF-8 are
+/// replaced by U+FFFD, with one warning per file. The order of lines is kept within a part of a file only: files are divided
+/// among the subtasks.
+///
+/// A file must not change while it is read, nor before the job is restored. What is appended meanwhile is not read, except for
+/// the rest of a last line.
+///
+/// ```
+/// use stoplog::prelude::*;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let directory = tempfile::tempdir()?;
+/// std::fs::write(directory.path().join("a.txt"), "to be\nor not\nto be")?;
+///
+/// let env = StreamEnvironment::new(JobConfig { parallelism: 2, ..JobConfig::default() });
+/// let lines = CollectSink::new();
+/// env.source("lines", FileSource::lines([directory.path()])).uid("read").sink("out", lines.clone());
+/// env.execute()?;
+/// let mut lines = lines.take();
+/// lines.sort();
+/// assert_eq!(lines, ["or not", "to be", "to be"]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct FileSource {
+    paths: Vec<PathBuf>,
+    block_bytes: usize,
+    splits: Vec<FileSplit>,
+    blocks: Option<ReadAhead<Block>>,
+    /// The block whose lines are being handed on.
+    current: Option<Piece>,
+    /// The split that the last block was a part of.
+    last_split: Option<usize>,
+    /// True until the end of a line was found that belongs to the part before.
+    is_skipping: bool,
+    cutter: LineCutter,
+    /// Files in which bytes were found that are not UTF-8, for all subtasks.
+    not_utf8: Arc<Mutex<HashSet<PathBuf>>>,
+}
+
+/// One part of a file and the position in it.
+///
+/// A line belongs to the part in which its first byte lies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSplit {
+    pub(super) path: PathBuf,
+    pub(super) start: u64,
+    /// First byte behind the part.
+    pub(super) end: u64,
+    /// Where the next line begins. `start` before the first line was handed on; a line may begin there or not.
+    pub(super) next: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    split: usize,
+    offset: u64,
+    is_last: bool,
+}
+
+impl FileSplit {
+    /// True once all lines that begin in the part were handed on.
+    pub(super) fn is_done(&self) -> bool {
+        self.next >= self.end
+    }
+
+    /// True if the line at the position may have begun before the part: it is another part's.
+    fn begins_amid_a_line(&self) -> bool {
+        self.next == self.start && self.start > 0
+    }
+
+    /// The byte from which to read: the one before the part says whether a line begins with it.
+    pub(super) fn first_byte(&self) -> u64 {
+        self.next - u64::from(self.begins_amid_a_line())
+    }
+}
+
+/// A source that is not open yet, whatever the state of this one.
+impl Clone for FileSource {
+    fn clone(&self) -> Self {
+        Self {
+            block_bytes: self.block_bytes,
+            not_utf8: Arc::clone(&self.not_utf8),
+            ..Self::lines(self.paths.iter().cloned())
+        }
+    }
+}
+
+impl FileSource {
+    /// A source of the lines of these files. A directory means its regular files whose names do not begin with a dot, in the
+    /// order of their names.
+    pub fn lines<P: Into<PathBuf>>(paths: impl IntoIterator<Item = P>) -> Self {
+        Self {
+            paths: paths.into_iter().map(Into::into).collect(),
+            block_bytes: BLOCK_BYTES,
+            splits: Vec::new(),
+            blocks: None,
+            current: None,
+            last_split: None,
+            is_skipping: false,
+            cutter: LineCutter::default(),
+            not_utf8: Arc::default(),
+        }
+    }
+
+    /// Checks that all files are there and can be read.
+    ///
+    /// # Errors
+    /// Names the first that is not.
+    pub fn check(&self) -> Result<(), FileError> {
+        for (path, _) in list(&self.paths)? {
+            fs::File::open(&path).map_err(FileError::io("read", &path))?;
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_block_bytes(mut self, block_bytes: usize) -> Self {
+        self.block_bytes = block_bytes;
+        self
+    }
+
+    /// Divides the files into about `parallelism` parts of the same size.
+    pub(super) fn divide(&self, parallelism: u32) -> Result<Vec<FileSplit>, FileError> {
+        let files = list(&self.paths)?;
+        let total: u64 = files.iter().map(|(_, length)| length).sum();
+        let share = total.div_ceil(u64::from(parallelism)).max(1);
+        let mut splits = Vec::new();
+        for (path, length) in files {
+            // Rounded: a file that is a little larger than a share is not worth a second part.
+            let parts = ((length + share / 2) / share).max(1);
+            let at = |part: u64| (u128::from(length) * u128::from(part) / u128::from(parts)) as u64;
+            for part in 0..parts {
+                let (start, end) = (at(part), at(part + 1));
+                if start < end {
+                    splits.push(FileSplit { path: path.clone(), start, end, next: start });
+                }
+            }
+        }
+        Ok(splits)
+    }
+
+    /// Takes the next block; what to answer if there is none.
+    fn next_block(&mut self) -> Result<Option<SourceStatus>, BoxError> {
+        let Some(blocks) = &mut self.blocks else { return Ok(Some(SourceStatus::Ended)) };
+        match blocks.take()? {
+            Read::Item(Block { split, offset, bytes, is_last }) => {
+                if self.last_split != Some(split) {
+                    self.last_split = Some(split);
+                    self.is_skipping = self.splits[split].begins_amid_a_line();
+                }
+                self.cutter.feed(bytes);
+                self.current = Some(Piece { split, offset, is_last });
+                Ok(None)
+            }
+            Read::Later => Ok(Some(SourceStatus::Idle(Nanos::MAX))),
+            Read::End => {
+                self.blocks = None;
+                Ok(Some(SourceStatus::Ended))
+            }
+        }
+    }
+
+    /// The next line of the block, or the last one of the file if the block ends it, and moves the position behind it.
+    #[inline]
+    fn next_line(&mut self, piece: Piece) -> Option<String> {
+        let split = &mut self.splits[piece.split];
+        if self.is_skipping {
+            if self.cutter.next(|_| ()).is_some() {
+                self.is_skipping = false;
+                split.next = split.next.max(piece.offset + self.cutter.taken() as u64);
+            } else {
+                self.cutter.forget();
+            }
+        }
+        let at = split.next;
+        let line = if let Some(line) = self.cutter.next(text_of) {
+            split.next = piece.offset + self.cutter.taken() as u64;
+            Some(line)
+        } else {
+            self.current = None;
+            if !piece.is_last {
+                return None;
+            }
+            split.next = split.end.max(at);
+            self.cutter.last(text_of)
+        };
+        let (text, was_replaced) = line?;
+        if was_replaced {
+            self.warn_not_utf8(piece.split, at);
+        }
+        Some(text)
+    }
+
+    #[cold]
+    fn warn_not_utf8(&self, split: usize, offset: u64) {
+        let path = &self.splits[split].path;
+        let mut known = self.not_utf8.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if known.insert(path.clone()) {
+            tracing::warn!(
+                target: "stoplog::connectors::file",
+                "{}: the line at byte {offset} is not UTF-8; such bytes are replaced by U+FFFD", path.display()
+            );
+        }
+    }
+}
+
+impl Source for FileSource {
+    type Out = String;
+    type Split = FileSplit;
+
+    fn create_splits(&mut self, parallelism: u32) -> Result<Vec<FileSplit>, BoxError> {
+        Ok(self.divide(parallelism)?)
+    }
+
+    fn open(&mut self, splits: Vec<FileSplit>, cx: &mut OpenContext<'_>) -> Result<(), BoxError> {
+        self.splits = splits;
+        if self.splits.iter().any(|split| !split.is_done()) {
+            let reader = BlockReader::new(&self.splits, self.block_bytes);
+            self.blocks = Some(ReadAhead::spawn(cx, "read", BLOCKS_AHEAD, reader)?);
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, output: &mut impl Output<String>, max: usize) -> Result<SourceStatus, BoxError> {
+        let mut left = max;
+        while left > 0 {
+            let Some(piece) = self.current else {
+                match self.next_block()? {
+                    None => continue,
+                    Some(status) => return Ok(status),
+                }
+            };
+            if let Some(line) = self.next_line(piece) {
+                left -= 1;
+                if output.collect(line).is_blocked() {
+                    break;
+                }
+            }
+        }
+        Ok(SourceStatus::Ready)
+    }
+
+    fn snapshot(&self) -> Vec<FileSplit> {
+        self.splits.clone()
+    }
+}
