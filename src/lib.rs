@@ -1,4 +1,4 @@
-//! A stream-processing engine in one process, in the making.
+#![doc = include_str!("../README.md")]
 
 pub mod align;
 pub mod api;
@@ -9,6 +9,7 @@ pub mod cli;
 pub mod codec;
 pub mod config;
 pub mod connectors;
+pub mod docs;
 pub mod element;
 pub mod exchange;
 pub mod graph;

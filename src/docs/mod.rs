@@ -1,0 +1,7 @@
+//! Documents that are read together with the API.
+
+#[doc = include_str!("architecture.md")]
+pub mod architecture {}
+
+#[doc = include_str!("changelog.md")]
+pub mod changelog {}
