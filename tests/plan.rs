@@ -146,3 +146,21 @@ fn a_job_is_planned_once() {
     assert!(env.plan().is_ok());
     assert!(again.plan().unwrap_err().to_string().contains("planned already"));
 }
+
+/// Rings go by the subtasks that are linked: a one-to-one edge has few however many subtasks there are.
+#[test]
+fn only_an_exchange_with_too_many_rings_is_refused() {
+    let wide = || {
+        StreamEnvironment::new(JobConfig { parallelism: 2000, max_parallelism: 4000, ..JobConfig::default() })
+    };
+    let env = wide();
+    env.source("numbers", numbers()).map(|n| n).start_new_chain().sink("out", DiscardSink);
+    assert!(env.plan().is_ok());
+    let env = wide();
+    env.source("numbers", numbers())
+        .key_by_parts(|n| (n, n))
+        .reduce(|sum, n| *sum += n)
+        .sink("out", DiscardSink);
+    let error = env.plan().unwrap_err().to_string();
+    assert!(error.contains("4000000 rings (2000 to 2000 subtasks)"), "{error}");
+}

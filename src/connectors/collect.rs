@@ -75,9 +75,11 @@ impl<T> fmt::Debug for CollectSink<T> {
 }
 
 impl<T> Collected<T> {
-    /// Moves one subtask's pending records up to the checkpoint to the committed ones.
-    fn commit(&mut self, checkpoint: CheckpointId, subtask: SubtaskIndex) {
-        let due = |(id, index): &(CheckpointId, SubtaskIndex)| *id <= checkpoint && *index == subtask;
+    /// Moves the pending records up to the checkpoint to the committed ones: those of one subtask, or of all.
+    fn commit(&mut self, checkpoint: CheckpointId, subtask: Option<SubtaskIndex>) {
+        let due = |(id, index): &(CheckpointId, SubtaskIndex)| {
+            *id <= checkpoint && subtask.is_none_or(|subtask| subtask == *index)
+        };
         let keys: Vec<_> = self.pending.keys().copied().filter(due).collect();
         for key in keys {
             self.committed.extend(self.pending.remove(&key).unwrap_or_default());
@@ -94,8 +96,7 @@ impl<T: Send + 'static> Sink<T> for CollectSink<T> {
         // What belongs to the checkpoint was promised by it, whether or not word of its completion got here; the rest will
         // be written again. Another parallelism leaves parts of subtasks that are gone: the first subtask sees to all.
         if let Some(checkpoint) = restored {
-            let subtasks: Vec<_> = collected.pending.keys().map(|(_, subtask)| *subtask).collect();
-            subtasks.into_iter().for_each(|subtask| collected.commit(checkpoint, subtask));
+            collected.commit(checkpoint, None);
         }
         collected.pending.clear();
         Ok(())
@@ -116,8 +117,7 @@ impl<T: Send + 'static> Sink<T> for CollectSink<T> {
     }
 
     fn notify_complete(&mut self, checkpoint: CheckpointId) -> Result<(), BoxError> {
-        let subtask = self.subtask;
-        self.lock().commit(checkpoint, subtask);
+        self.lock().commit(checkpoint, Some(self.subtask));
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl<T: Send + 'static> Sink<T> for CollectSink<T> {
         if !self.checkpointing {
             let (records, subtask) = (std::mem::take(&mut self.current), self.subtask);
             let mut collected = self.lock();
-            collected.commit(CheckpointId(u64::MAX), subtask);
+            collected.commit(CheckpointId(u64::MAX), Some(subtask));
             collected.committed.extend(records);
         }
         Ok(())

@@ -199,8 +199,7 @@ impl<'a> Planner<'a> {
         kind: &E,
     ) -> (EdgeId, E::Output) {
         let edge = EdgeId(u32::try_from(self.edges.len()).expect("fewer than 2^32 edges"));
-        let one_to_one =
-            E::PARTITIONING == Partitioning::Forward && self.parallelism(from) == self.parallelism(to);
+        let one_to_one = E::PARTITIONING.is_one_to_one(self.parallelism(from), self.parallelism(to));
         let serializer = PostcardSerializer::<E::Wire>::default();
         self.edges.push(PlannedEdge {
             from,

@@ -58,6 +58,14 @@ pub enum Partitioning {
     Hash,
 }
 
+impl Partitioning {
+    /// True if subtask `i` sends to subtask `i` only, between this many subtasks and that many.
+    #[must_use]
+    pub fn is_one_to_one(self, from: u32, to: u32) -> bool {
+        self == Self::Forward && from == to
+    }
+}
+
 /// A stream from one operator to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogicalEdge {

@@ -58,12 +58,11 @@ pub fn validate(graph: &LogicalGraph, config: &JobConfig) -> Result<(), PlanErro
         let name = &operator.name;
         by_uid.entry(operator.uid_or_default()).or_default().push(name);
         let parallelism = graph.parallelism(operator.id, config.parallelism);
+        // A wrong default is one mistake in the settings, reported above, and not one in each operator.
         let is_default = operator.parallelism.is_none() && parallelism == config.parallelism;
-        if is_default && !(1..=config.max_parallelism).contains(&parallelism) {
-            // One mistake in the settings, not one in each operator; see below.
-        } else if parallelism == 0 {
+        if parallelism == 0 && !is_default {
             mistakes.push(format!("operator {name:?} has parallelism 0; it must be at least 1"));
-        } else if parallelism > config.max_parallelism {
+        } else if parallelism > config.max_parallelism && !is_default {
             mistakes.push(format!(
                 "operator {name:?} has parallelism {parallelism}, more than pipeline.max-parallelism, which is {}",
                 config.max_parallelism
@@ -86,16 +85,16 @@ pub fn validate(graph: &LogicalGraph, config: &JobConfig) -> Result<(), PlanErro
         }
     }
     for edge in &graph.edges {
-        let of = |operator| u64::from(graph.parallelism(operator, config.parallelism));
-        let rings = of(edge.from) * of(edge.to);
+        let of = |operator| graph.parallelism(operator, config.parallelism);
+        let (from, to) = (of(edge.from), of(edge.to));
+        let one_to_one = edge.partitioning.is_one_to_one(from, to);
+        let rings = if one_to_one { u64::from(from) } else { u64::from(from) * u64::from(to) };
         if rings > RINGS_MAX {
             mistakes.push(format!(
-                "from {:?} to {:?} there would be {rings} rings ({} to {} subtasks); more than {RINGS_MAX} are not supported, \
+                "from {:?} to {:?} there would be {rings} rings ({from} to {to} subtasks); more than {RINGS_MAX} are not supported, \
                  choose a lower parallelism",
                 graph.operator(edge.from).name,
-                graph.operator(edge.to).name,
-                of(edge.from),
-                of(edge.to)
+                graph.operator(edge.to).name
             ));
         }
     }

@@ -59,21 +59,4 @@ impl Mailboxes {
     pub fn broadcast(&self, command: SubtaskCommand) {
         self.senders.keys().for_each(|subtask| self.send(*subtask, command));
     }
-
-    /// All subtasks.
-    pub fn subtasks(&self) -> impl Iterator<Item = SubtaskId> + '_ {
-        self.senders.keys().copied()
-    }
-
-    /// Number of subtasks.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.senders.len()
-    }
-
-    /// True if there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.senders.is_empty()
-    }
 }

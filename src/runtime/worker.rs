@@ -67,18 +67,6 @@ impl Worker {
     pub fn step_one(&mut self, index: usize, budget: usize) -> Progress {
         guarded(&mut self.subtasks[index], |subtask| subtask.step(budget))
     }
-
-    /// Number of subtasks.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.subtasks.len()
-    }
-
-    /// True if it has no subtask.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.subtasks.is_empty()
-    }
 }
 
 impl Drop for Worker {
