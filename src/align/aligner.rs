@@ -242,6 +242,12 @@ impl Aligner {
         self.channels[channel.index()].ended
     }
 
+    /// True if all channels have delivered their last record.
+    #[must_use]
+    pub fn all_ended(&self) -> bool {
+        self.channels.iter().all(|channel| channel.ended)
+    }
+
     /// The checkpoint that is being aligned.
     #[must_use]
     pub fn aligning(&self) -> Option<CheckpointId> {

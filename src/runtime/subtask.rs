@@ -139,7 +139,6 @@ pub struct Subtask {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct ChannelState {
-    ended: bool,
     /// Nothing will come any more, not even a barrier.
     closed: bool,
     /// Watched where debug assertions are on.
@@ -448,7 +447,6 @@ impl Subtask {
                 Default::default()
             }
             Control::EndOfInput => {
-                self.channels[channel.index()].ended = true;
                 // First the alignment that may complete by it: the snapshot belongs before what the end sets off.
                 self.aligner.end_of_input(channel, now, &mut actions);
                 self.watermarks.end_of_input(channel)
@@ -461,10 +459,7 @@ impl Subtask {
             Control::Idle => Due::Idle(true),
             _ => Due::Idle(false),
         }));
-        if control == Control::EndOfInput
-            && self.phase == Phase::Running
-            && self.channels.iter().all(|channel| channel.ended)
-        {
+        if control == Control::EndOfInput && self.phase == Phase::Running && self.aligner.all_ended() {
             self.due.push_back(Due::EndInput);
         }
     }
