@@ -97,7 +97,7 @@ fn each_use_of_a_shared_stream_gets_every_record() {
 
 #[test]
 fn every_mistake_in_a_job_is_reported_at_once() {
-    let config = JobConfig { max_parallelism: 4, ring_capacity: 100, ..JobConfig::default() };
+    let config = JobConfig { max_parallelism: Some(4), ring_capacity: 100, ..JobConfig::default() };
     let env = StreamEnvironment::new(config);
     let stream = env.source("numbers", numbers()).uid("same").map(|n| n).uid("same");
     stream.key_by_parts(|n| (n, n)).reduce(|sum, n| *sum += n).parallelism(5).sink("out", DiscardSink);
@@ -151,7 +151,11 @@ fn a_job_is_planned_once() {
 #[test]
 fn only_an_exchange_with_too_many_rings_is_refused() {
     let wide = || {
-        StreamEnvironment::new(JobConfig { parallelism: 2000, max_parallelism: 4000, ..JobConfig::default() })
+        StreamEnvironment::new(JobConfig {
+            parallelism: 2000,
+            max_parallelism: Some(4000),
+            ..JobConfig::default()
+        })
     };
     let env = wide();
     env.source("numbers", numbers()).map(|n| n).start_new_chain().sink("out", DiscardSink);

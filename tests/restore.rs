@@ -7,7 +7,8 @@ use stoplog::base::id::{CheckpointId, JobId, SubtaskId};
 use stoplog::codec::Key;
 use stoplog::prelude::*;
 use stoplog::snapshot::{
-    CheckpointStorage, CompletedCheckpoint, MemoryStorage, SnapshotError, StateHandle, StateWriter,
+    CheckpointStorage, CompletedCheckpoint, MemoryStorage, SnapshotError, StateFiles, StateHandle,
+    StateWriter,
 };
 
 /// Counts four keys for ever, until some records are through and a checkpoint is complete; then suspends.
@@ -16,6 +17,7 @@ fn count_for_a_while<K: Key>(
     max_parallelism: u32,
     key: fn(u64) -> K,
 ) -> JobResult {
+    let max_parallelism = Some(max_parallelism);
     let env = StreamEnvironment::new(JobConfig { parallelism: 1, max_parallelism, ..JobConfig::default() });
     env.source("numbers", GeneratorSource::new(u64::MAX, |n| n % 4))
         .uid("numbers")
@@ -72,6 +74,12 @@ fn keys_of_another_type_are_refused() {
 #[derive(Debug)]
 struct PanickingStorage(MemoryStorage);
 
+impl StateFiles for PanickingStorage {
+    fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError> {
+        self.0.read(handle)
+    }
+}
+
 impl CheckpointStorage for PanickingStorage {
     fn begin(&self, id: CheckpointId, subtask: SubtaskId) -> Result<Box<dyn StateWriter>, SnapshotError> {
         self.0.begin(id, subtask)
@@ -79,10 +87,6 @@ impl CheckpointStorage for PanickingStorage {
 
     fn commit(&self, _checkpoint: &CompletedCheckpoint) -> Result<(), SnapshotError> {
         panic!("no commit today")
-    }
-
-    fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError> {
-        self.0.read(handle)
     }
 
     fn discard(&self, _id: CheckpointId) -> Result<(), SnapshotError> {
@@ -122,6 +126,12 @@ struct SlowStorage {
     opened: std::sync::Condvar,
 }
 
+impl StateFiles for SlowStorage {
+    fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError> {
+        self.inner.read(handle)
+    }
+}
+
 impl CheckpointStorage for SlowStorage {
     fn begin(&self, id: CheckpointId, subtask: SubtaskId) -> Result<Box<dyn StateWriter>, SnapshotError> {
         self.writes_begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -132,10 +142,6 @@ impl CheckpointStorage for SlowStorage {
 
     fn commit(&self, checkpoint: &CompletedCheckpoint) -> Result<(), SnapshotError> {
         self.inner.commit(checkpoint)
-    }
-
-    fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError> {
-        self.inner.read(handle)
     }
 
     fn discard(&self, id: CheckpointId) -> Result<(), SnapshotError> {

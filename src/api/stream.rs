@@ -102,6 +102,9 @@ impl<T: 'static, P: Pipe<Out = T>> Stream<T, P> {
         let id = self.env.add_operator(&format!("Sink: {name}"), OperatorKind::Sink, &self.pipe);
         let pipe = Divide { before: self.pipe, to: id };
         self.env.add_sink(move |planner| {
+            if let Some(recovery) = sink.recovery() {
+                planner.add_sink_recovery(id, recovery);
+            }
             let operator = SinkOperator::<T, S>::new(planner.uid(id), sink);
             pipe.attach(planner, Tail { operators: vec![id], chain: operator });
         });

@@ -1,5 +1,6 @@
 //! How checkpoints are taken.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How checkpoints are taken. The default: none by themselves.
@@ -18,6 +19,38 @@ pub struct CheckpointConfig {
     pub tolerable_failures: u32,
     /// How many completed checkpoints are kept, at least 1. Default: 1.
     pub num_retained: u32,
+    /// The directory under which each job has one for its checkpoints. `None` (the default): checkpoints live in memory.
+    pub dir: Option<PathBuf>,
+    /// What becomes of the checkpoints when the job ends. `None` (the default): they are kept if it failed or was suspended,
+    /// and removed if it is finished or was cancelled.
+    pub retention: Option<CheckpointRetention>,
+    /// How state is compressed. Default: zstd.
+    pub compression: SnapshotCompression,
+    /// The state of a subtask is stored in the checkpoint's metadata if it has no more bytes than this. Default: 20 KiB.
+    pub inline_threshold: usize,
+}
+
+/// What becomes of the checkpoints when a job ends, in Flink's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckpointRetention {
+    /// They are kept, however the job ends.
+    RetainOnCancellation,
+    /// They are kept only if the job failed.
+    DeleteOnCancellation,
+    /// They are removed, however the job ends.
+    NoExternalizedCheckpoints,
+}
+
+/// How state is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SnapshotCompression {
+    /// Not at all.
+    None,
+    /// With zstd at level 1.
+    #[default]
+    Zstd,
+    /// With lz4.
+    Lz4,
 }
 
 impl Default for CheckpointConfig {
@@ -29,6 +62,10 @@ impl Default for CheckpointConfig {
             max_concurrent: 1,
             tolerable_failures: 0,
             num_retained: 1,
+            dir: None,
+            retention: None,
+            compression: SnapshotCompression::default(),
+            inline_threshold: 20 << 10,
         }
     }
 }
@@ -112,8 +149,8 @@ mod tests {
             timeout: Duration::ZERO,
             min_pause: Duration::ZERO,
             max_concurrent: 0,
-            tolerable_failures: 0,
             num_retained: 0,
+            ..CheckpointConfig::default()
         };
         let faults = settings.validate().unwrap_err();
         assert_eq!(

@@ -144,7 +144,7 @@ impl JobConfig {
         let checkpoints = &mut self.checkpoints;
         match key {
             "parallelism.default" => self.parallelism = number(value)?,
-            "pipeline.max-parallelism" => self.max_parallelism = number(value)?,
+            "pipeline.max-parallelism" => self.max_parallelism = Some(number(value)?),
             "pipeline.name" => value.clone_into(&mut self.name),
             "execution.checkpointing.interval" => checkpoints.interval = Some(duration(value)?),
             "execution.checkpointing.timeout" => checkpoints.timeout = duration(value)?,

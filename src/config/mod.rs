@@ -3,9 +3,10 @@
 mod checkpoint;
 mod keys;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-pub use checkpoint::{CheckpointConfig, SettingsError};
+pub use checkpoint::{CheckpointConfig, CheckpointRetention, SettingsError, SnapshotCompression};
 pub use keys::{ConfigError, KEYS};
 
 use crate::base::key_group::MAX_PARALLELISM_LIMIT;
@@ -48,6 +49,18 @@ pub enum RestartConfig {
     },
 }
 
+/// From what a job goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RecoveryConfig {
+    /// The savepoint or retained checkpoint from which the job goes on: its directory or its `_metadata`. Default: none.
+    pub path: Option<PathBuf>,
+    /// True if output that was published after that snapshot may be repeated; otherwise such a start is refused. Default: false.
+    pub allows_repeated_output: bool,
+}
+
+/// Number of key groups of a job that names none and is not restored.
+pub const DEFAULT_MAX_PARALLELISM: u32 = 128;
+
 /// Settings of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobConfig {
@@ -55,10 +68,12 @@ pub struct JobConfig {
     pub name: String,
     /// Parallelism of operators that name none. Default: the number of cores.
     pub parallelism: u32,
-    /// Number of key groups, 1 to 32768. Default 128.
-    pub max_parallelism: u32,
+    /// Number of key groups, 1 to 32768. `None` (the default): that of the snapshot from which the job goes on, else 128.
+    pub max_parallelism: Option<u32>,
     /// Checkpoints.
     pub checkpoints: CheckpointConfig,
+    /// From what the job goes on.
+    pub recovery: RecoveryConfig,
     /// What happens on failure. `None` (the default): no restart while checkpoints are off; with them, restarts without a limit
     /// after one second.
     pub restart: Option<RestartConfig>,
@@ -82,8 +97,9 @@ impl Default for JobConfig {
             name: "job".to_owned(),
             parallelism: std::thread::available_parallelism()
                 .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
-            max_parallelism: 128,
+            max_parallelism: None,
             checkpoints: CheckpointConfig::default(),
+            recovery: RecoveryConfig::default(),
             restart: None,
             cores: Cores::All,
             idle_strategy: IdleStrategy::default(),
@@ -106,6 +122,12 @@ impl JobConfig {
         })
     }
 
+    /// Number of key groups, the default filled in.
+    #[must_use]
+    pub fn max_parallelism(&self) -> u32 {
+        self.max_parallelism.unwrap_or(DEFAULT_MAX_PARALLELISM)
+    }
+
     /// All faults of the settings, each as a sentence that names the key.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
@@ -116,10 +138,10 @@ impl JobConfig {
             }
         };
         check(
-            (1..=MAX_PARALLELISM_LIMIT).contains(&self.max_parallelism),
+            (1..=MAX_PARALLELISM_LIMIT).contains(&self.max_parallelism()),
             format!(
                 "pipeline.max-parallelism is {}; it must be from 1 to {MAX_PARALLELISM_LIMIT}",
-                self.max_parallelism
+                self.max_parallelism()
             ),
         );
         check(self.parallelism >= 1, "parallelism.default is 0; it must be at least 1".to_owned());

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::base::error::BoxError;
 use crate::base::id::{CheckpointId, SubtaskIndex};
 use crate::base::progress::Flow;
-use crate::operator::{OpenContext, Sink};
+use crate::operator::{OpenContext, PreCommitContext, Sink};
 
 /// Keeps records until they are taken. With checkpoints on, a record can be taken once its checkpoint is complete, so that a
 /// restart neither repeats nor loses it; with checkpoints off, once the job is finished.
@@ -108,7 +108,8 @@ impl<T: Send + 'static> Sink<T> for CollectSink<T> {
         Ok(Flow::Continue)
     }
 
-    fn pre_commit(&mut self, checkpoint: CheckpointId) -> Result<(), BoxError> {
+    fn pre_commit(&mut self, cx: &mut PreCommitContext) -> Result<(), BoxError> {
+        let checkpoint = cx.checkpoint;
         let records = std::mem::take(&mut self.current);
         let subtask = self.subtask;
         // Two sinks of a job may share one collection: neither replaces what the other has promised.
@@ -143,7 +144,7 @@ mod tests {
         let mut sink = CollectSink::new();
         for n in 1..=2 {
             assert_eq!(sink.write(n).unwrap(), Flow::Continue);
-            sink.pre_commit(CheckpointId(n)).unwrap();
+            sink.pre_commit(&mut PreCommitContext::new(CheckpointId(n))).unwrap();
             sink.notify_aborted(CheckpointId(n)).unwrap();
         }
         assert_eq!(sink.write(3).unwrap(), Flow::Continue);

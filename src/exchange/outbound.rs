@@ -120,6 +120,10 @@ macro_rules! edge_lifecycle {
             fn close(&mut self, _cx: &mut CloseContext) -> Result<(), Error> {
                 Ok(())
             }
+
+            fn published(&mut self) -> Result<Flow, Error> {
+                Ok(Flow::Continue)
+            }
         }
     };
 }
@@ -325,5 +329,10 @@ impl<T: 'static> OperatorLifecycle for FanOut<T> {
 
     fn close(&mut self, cx: &mut CloseContext) -> Result<(), Error> {
         self.outputs.iter_mut().try_for_each(|output| output.close(cx))
+    }
+
+    fn published(&mut self) -> Result<Flow, Error> {
+        let outputs = self.outputs.iter_mut();
+        outputs.map(|output| output.published()).try_fold(Flow::Continue, |all, one| Ok(all.and(one?)))
     }
 }

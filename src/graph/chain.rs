@@ -22,7 +22,7 @@ use crate::exchange::{
 use crate::operator::context::EdgeId;
 use crate::operator::failure::in_operator;
 use crate::operator::source::SourceHead;
-use crate::operator::{ChainHead, KeySelector, Keyed, Operator, Source};
+use crate::operator::{ChainHead, KeySelector, Keyed, Operator, SinkRecovery, Source};
 use crate::sync::wake::Waker;
 
 /// The end of a chain: the operators so far, last ones first to be attached.
@@ -158,6 +158,7 @@ pub struct Planner<'a> {
     vertices: Vec<Vertex>,
     edges: Vec<PlannedEdge>,
     fan_outs: HashMap<OperatorId, Vec<Box<dyn Any>>>,
+    sinks: Vec<(OperatorId, Box<dyn SinkRecovery>)>,
 }
 
 impl std::fmt::Debug for Planner<'_> {
@@ -170,7 +171,14 @@ impl<'a> Planner<'a> {
     /// A planner for a valid graph.
     #[must_use]
     pub fn new(graph: &'a LogicalGraph, config: &'a JobConfig) -> Self {
-        Self { graph, config, vertices: Vec::new(), edges: Vec::new(), fan_outs: HashMap::new() }
+        Self {
+            graph,
+            config,
+            vertices: Vec::new(),
+            edges: Vec::new(),
+            fan_outs: HashMap::new(),
+            sinks: Vec::new(),
+        }
     }
 
     /// The number of subtasks of an operator.
@@ -212,7 +220,7 @@ impl<'a> Planner<'a> {
             },
             factory: Box::new(TypedEdge::<E::Wire> { serializer: Arc::new(serializer) }),
         });
-        let key_groups = KeyGroups::new(self.config.max_parallelism, self.parallelism(to));
+        let key_groups = KeyGroups::new(self.config.max_parallelism(), self.parallelism(to));
         (edge, kind.output(edge, key_groups))
     }
 
@@ -244,6 +252,11 @@ impl<'a> Planner<'a> {
         self.vertices.push(Vertex { id, operators, parallelism, is_source, factory });
     }
 
+    /// Adds what has to be done for a transactional sink while no subtask runs.
+    pub fn add_sink_recovery(&mut self, operator: OperatorId, recovery: Box<dyn SinkRecovery>) {
+        self.sinks.push((operator, recovery));
+    }
+
     /// Adds one more output to a shared stream.
     pub fn add_fan_out<T: Clone + 'static>(&mut self, shared: OperatorId, output: impl Operator<T> + Clone) {
         let output: Box<dyn DynOperator<T>> = Box::new(output);
@@ -268,7 +281,7 @@ impl<'a> Planner<'a> {
     /// If an edge leads to an operator that is in no chain: the pipes are then wrong.
     #[must_use]
     pub fn finish(self) -> PhysicalPlan {
-        let Self { mut vertices, edges, config, .. } = self;
+        let Self { mut vertices, edges, config, sinks, .. } = self;
         let mut place = HashMap::new();
         for vertex in &vertices {
             for operator in &vertex.operators {
@@ -298,7 +311,7 @@ impl<'a> Planner<'a> {
             partitioning: edge.partitioning,
             factory: edge.factory,
         });
-        PhysicalPlan { edges: edges.collect(), vertices, max_parallelism: config.max_parallelism }
+        PhysicalPlan { edges: edges.collect(), vertices, max_parallelism: config.max_parallelism(), sinks }
     }
 }
 

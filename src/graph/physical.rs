@@ -6,8 +6,8 @@ use std::fmt;
 use crate::base::error::Error;
 use crate::base::id::{OperatorId, VertexId};
 use crate::exchange::{ExchangeConfig, Wiring};
-use crate::operator::ChainHead;
 use crate::operator::context::EdgeId;
+use crate::operator::{ChainHead, SinkRecovery};
 use crate::sync::wake::Waker;
 
 /// Makes the subtasks of one chain.
@@ -97,4 +97,6 @@ pub struct PhysicalPlan {
     pub edges: Vec<Edge>,
     /// Number of key groups.
     pub max_parallelism: u32,
+    /// What has to be done for transactional sinks while no subtask runs.
+    pub sinks: Vec<(OperatorId, Box<dyn SinkRecovery>)>,
 }

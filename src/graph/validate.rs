@@ -44,10 +44,11 @@ impl From<PlanError> for Error {
 pub fn validate(graph: &LogicalGraph, config: &JobConfig) -> Result<(), PlanError> {
     let mut mistakes = config.faults();
     mistakes.extend(graph.mistakes.iter().cloned());
-    if config.parallelism > config.max_parallelism && config.max_parallelism > 0 {
+    if config.parallelism > config.max_parallelism() && config.max_parallelism() > 0 {
         mistakes.push(format!(
             "parallelism.default is {}, more than pipeline.max-parallelism, which is {}",
-            config.parallelism, config.max_parallelism
+            config.parallelism,
+            config.max_parallelism()
         ));
     }
     if !graph.operators.iter().any(|operator| operator.kind == OperatorKind::Source) {
@@ -62,10 +63,10 @@ pub fn validate(graph: &LogicalGraph, config: &JobConfig) -> Result<(), PlanErro
         let is_default = operator.parallelism.is_none() && parallelism == config.parallelism;
         if parallelism == 0 && !is_default {
             mistakes.push(format!("operator {name:?} has parallelism 0; it must be at least 1"));
-        } else if parallelism > config.max_parallelism && !is_default {
+        } else if parallelism > config.max_parallelism() && !is_default {
             mistakes.push(format!(
                 "operator {name:?} has parallelism {parallelism}, more than pipeline.max-parallelism, which is {}",
-                config.max_parallelism
+                config.max_parallelism()
             ));
         }
         if operator.kind != OperatorKind::Sink && !graph.edges.iter().any(|edge| edge.from == operator.id) {

@@ -30,7 +30,7 @@ use crate::runtime::mailbox::{Mailboxes, SubtaskCommand};
 use crate::runtime::signal::{Signal, SignalSink};
 use crate::runtime::subtask::SubtaskEnvironment;
 use crate::runtime::under_way::CheckpointsUnderWay;
-use crate::snapshot::{CheckpointStorage, CompletedCheckpoint, SubtaskSnapshot};
+use crate::snapshot::{CheckpointStorage, CompletedCheckpoint, StateFiles, SubtaskSnapshot};
 
 /// What a supervisor is told.
 #[derive(Debug)]
@@ -301,7 +301,9 @@ impl<E: Executor> Supervisor<E> {
             async_snapshots: self.config.async_snapshots,
             checkpointing: self.config.checkpoints.interval.is_some(),
         };
-        let deployment = deploy(&mut self.plan, &self.uids, &wakers, &self.config, restored.as_ref(), &env)?;
+        let files = Arc::clone(&self.storage) as Arc<dyn StateFiles>;
+        let from = restored.as_ref().map(|checkpoint| (checkpoint, &files));
+        let deployment = deploy(&mut self.plan, &self.uids, &wakers, &self.config, from, &env)?;
         self.restored_from = restored.map(|checkpoint| checkpoint.id);
         self.status.set_counters(deployment.counters);
         self.execution = Some(Execution {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use super::later::Later;
 use crate::base::clock::Clock;
 use crate::base::error::{BoxError, Error, ErrorKind, Recovery};
 use crate::base::id::{CheckpointId, OperatorUid, SubtaskIndex};
@@ -190,6 +191,8 @@ pub struct OperatorFork {
     pub keyed: Vec<Box<dyn FrozenState>>,
     /// List state by name, serialised (a few bytes).
     pub list: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Items of the list state [`TRANSACTIONS`](super::recovery::TRANSACTIONS), which the snapshot waits for.
+    pub later: Option<Later<Vec<Vec<u8>>>>,
     /// See [`RestoredOperator::ended`].
     pub ended: bool,
 }

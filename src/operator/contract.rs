@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::{CloseContext, OpenContext, SnapshotContext};
+use super::recovery::{PreCommitContext, SinkRecovery};
 use crate::base::clock::Nanos;
 use crate::base::error::{BoxError, Error};
 use crate::base::id::CheckpointId;
@@ -73,6 +74,12 @@ pub trait OperatorLifecycle: Send + 'static {
     /// # Errors
     /// If something that was promised cannot be done; the job then fails.
     fn close(&mut self, cx: &mut CloseContext) -> Result<(), Error>;
+
+    /// `Continue` once all that `notify_complete` and `close` have begun is done. Records go on meanwhile.
+    ///
+    /// # Errors
+    /// If it failed; the job then fails.
+    fn published(&mut self) -> Result<Flow, Error>;
 }
 
 /// An operator that takes records of type `T`.
@@ -202,6 +209,10 @@ impl<C: ChainedOperator> OperatorLifecycle for C {
         self.close_self(cx)?;
         self.next().close(cx)
     }
+
+    fn published(&mut self) -> Result<Flow, Error> {
+        self.next().published()
+    }
 }
 
 /// What a source answers after one call of [`Source::poll`].
@@ -303,7 +314,7 @@ pub trait Sink<T>: Clone + Send + 'static {
     ///
     /// # Errors
     /// If what was written cannot be promised to the checkpoint.
-    fn pre_commit(&mut self, _checkpoint: CheckpointId) -> Result<(), BoxError> {
+    fn pre_commit(&mut self, _cx: &mut PreCommitContext) -> Result<(), BoxError> {
         Ok(())
     }
 
@@ -329,5 +340,19 @@ pub trait Sink<T>: Clone + Send + 'static {
     /// If something cannot be written.
     fn close(&mut self) -> Result<(), BoxError> {
         Ok(())
+    }
+
+    /// `Continue` once all that `notify_complete` and `close` have begun is done; asked again when the subtask is woken. Records go
+    /// on meanwhile.
+    ///
+    /// # Errors
+    /// If it failed; the job then fails.
+    fn published(&mut self) -> Result<Flow, BoxError> {
+        Ok(Flow::Continue)
+    }
+
+    /// What the job has to do for a transactional sink while none of its subtasks runs. Called once, on the prototype.
+    fn recovery(&self) -> Option<Box<dyn SinkRecovery>> {
+        None
     }
 }

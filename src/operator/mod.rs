@@ -11,8 +11,10 @@ pub mod flat_map;
 pub mod head;
 mod held;
 pub mod keyed;
+pub mod later;
 pub mod map;
 pub mod process;
+pub mod recovery;
 pub mod reduce;
 pub mod sink;
 pub mod source;
@@ -22,3 +24,4 @@ pub use contract::{Operator, OperatorLifecycle, Output, Sink, Source, SourceStat
 pub use head::{ChainHead, Polled, Stop};
 pub use keyed::{KeySelector, Keyed};
 pub use process::{ProcessContext, ProcessFunction};
+pub use recovery::{PreCommitContext, SinkClaim, SinkRecovery};

@@ -277,6 +277,7 @@ where
             uid: self.uid.clone(),
             keyed,
             list: Default::default(),
+            later: None,
             ended: matches!(self.ending, Ending::Done),
         });
     }

@@ -1,11 +1,13 @@
 //! The end of a chain that writes to a sink.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::context::{CloseContext, OpenContext, SnapshotContext};
+use super::context::{CloseContext, OpenContext, OperatorFork, SnapshotContext};
 use super::contract::{Operator, OperatorLifecycle, Sink};
 use super::failure::{fail, in_operator};
+use super::recovery::PreCommitContext;
 use crate::base::error::{BoxError, Error, ErrorKind, Recovery};
 use crate::base::id::{CheckpointId, OperatorUid};
 use crate::base::progress::Flow;
@@ -83,9 +85,17 @@ impl<T: 'static, S: Sink<T>> OperatorLifecycle for SinkOperator<T, S> {
     fn cancel_barrier(&mut self, _checkpoint: CheckpointId) {}
 
     fn snapshot(&mut self, cx: &mut SnapshotContext) {
-        let checkpoint = cx.checkpoint;
-        if let Err(error) = in_operator(&self.uid, || self.sink.pre_commit(checkpoint)) {
+        let mut promise = PreCommitContext::new(cx.checkpoint);
+        if let Err(error) = in_operator(&self.uid, || self.sink.pre_commit(&mut promise)) {
             cx.decline(&self.uid, &error);
+        } else if promise.later.is_some() {
+            cx.forks.push(OperatorFork {
+                uid: self.uid.clone(),
+                keyed: Vec::new(),
+                list: BTreeMap::new(),
+                later: promise.later,
+                ended: false,
+            });
         }
     }
 
@@ -105,5 +115,9 @@ impl<T: 'static, S: Sink<T>> OperatorLifecycle for SinkOperator<T, S> {
     fn close(&mut self, _cx: &mut CloseContext) -> Result<(), Error> {
         self.flush();
         self.try_call(Sink::close)
+    }
+
+    fn published(&mut self) -> Result<Flow, Error> {
+        self.try_call(Sink::published)
     }
 }

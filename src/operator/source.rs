@@ -108,6 +108,7 @@ impl<S: Source, C: Operator<S::Out>> OperatorLifecycle for SourceHead<S, C> {
                 uid: self.uid.clone(),
                 keyed: Vec::new(),
                 list: [(SPLITS.to_owned(), items)].into(),
+                later: None,
                 ended: false,
             }),
             Err(error) => cx.decline(&self.uid, &error.into()),
@@ -129,6 +130,10 @@ impl<S: Source, C: Operator<S::Out>> OperatorLifecycle for SourceHead<S, C> {
 
     fn close(&mut self, cx: &mut CloseContext) -> Result<(), Error> {
         self.next.close(cx)
+    }
+
+    fn published(&mut self) -> Result<Flow, Error> {
+        self.next.published()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::metrics::SubtaskCounters;
 use crate::operator::context::Ports;
 use crate::operator::failure::caught;
 use crate::ring::Budget;
-use crate::snapshot::CompletedCheckpoint;
+use crate::snapshot::{CompletedCheckpoint, StateFiles};
 use crate::sync::wake::Waker;
 
 /// All subtasks of one attempt, on the workers that will step them.
@@ -41,7 +41,7 @@ pub fn deploy(
     uids: &[Vec<OperatorUid>],
     wakers: &[Waker],
     config: &JobConfig,
-    restored: Option<&CompletedCheckpoint>,
+    restored: Option<(&CompletedCheckpoint, &Arc<dyn StateFiles>)>,
     env: &SubtaskEnvironment,
 ) -> Result<Deployment, Error> {
     let exchange = ExchangeConfig {
@@ -81,7 +81,9 @@ pub fn deploy(
             .unwrap_or_else(|payload| Err(caught(payload)))
             .map_err(|error| error.in_operator(&chain_name(&uids[vertex.id.index()])))?;
         let mut parts = restored
-            .map(|checkpoint| divide(checkpoint, &env.storage, &uids[vertex.id.index()], vertex.parallelism))
+            .map(|(checkpoint, files)| {
+                divide(checkpoint, files, &uids[vertex.id.index()], vertex.parallelism)
+            })
             .transpose()?
             .unwrap_or_default()
             .into_iter();

@@ -7,7 +7,7 @@ use crate::base::error::{Error, ErrorKind, Recovery};
 use crate::base::id::{OperatorUid, SubtaskIndex};
 use crate::base::key_group::KeyGroups;
 use crate::operator::context::{Restored, RestoredOperator};
-use crate::snapshot::{CheckpointStorage, CompletedCheckpoint, OperatorSnapshot};
+use crate::snapshot::{CompletedCheckpoint, OperatorSnapshot, StateFiles};
 use crate::state::RestoredKeyedState;
 use crate::state::operator_state::redistribute;
 
@@ -18,7 +18,7 @@ use crate::state::operator_state::redistribute;
 /// the new ones would repeat a part of it.
 pub fn divide(
     checkpoint: &CompletedCheckpoint,
-    storage: &Arc<dyn CheckpointStorage>,
+    files: &Arc<dyn StateFiles>,
     uids: &[OperatorUid],
     parallelism: u32,
 ) -> Result<Vec<Restored>, Error> {
@@ -40,7 +40,7 @@ pub fn divide(
             );
             return Err(Error::new(ErrorKind::Snapshot, Recovery::GiveUp, message).in_operator(uid));
         }
-        let divided = divide_operator(checkpoint, &old, storage, parallelism);
+        let divided = divide_operator(checkpoint, &old, files, parallelism);
         for (part, operator) in parts.iter_mut().zip(divided) {
             part.operators.insert(uid.clone(), operator);
         }
@@ -68,7 +68,7 @@ fn old_subtasks<'a>(
 fn divide_operator(
     checkpoint: &CompletedCheckpoint,
     old: &[Option<&OperatorSnapshot>],
-    storage: &Arc<dyn CheckpointStorage>,
+    files: &Arc<dyn StateFiles>,
     parallelism: u32,
 ) -> Vec<RestoredOperator> {
     let key_groups = KeyGroups::new(checkpoint.max_parallelism, parallelism);
@@ -93,7 +93,7 @@ fn divide_operator(
                 all_ended
             };
             RestoredOperator {
-                keyed: Some(RestoredKeyedState::new(Arc::clone(storage), mine.cloned().collect())),
+                keyed: Some(RestoredKeyedState::new(Arc::clone(files), mine.cloned().collect())),
                 list: lists
                     .iter()
                     .map(|(name, items)| ((*name).to_owned(), items[index as usize].clone()))
@@ -132,7 +132,7 @@ mod tests {
             completed_at_ms: 0,
             subtasks: subtasks.collect(),
         };
-        let storage: Arc<dyn CheckpointStorage> = Arc::new(MemoryStorage::new());
+        let storage: Arc<dyn StateFiles> = Arc::new(MemoryStorage::new());
         let ended = |parallelism| {
             let parts = divide(&checkpoint, &storage, std::slice::from_ref(&uid), parallelism)?;
             Ok::<_, Error>(parts.iter().map(|part| part.operators[&uid].ended).collect::<Vec<_>>())

@@ -1,7 +1,7 @@
 //! One subtask: a chain, its channels and its part in checkpoints, as a state machine that is stepped.
 //!
 //! ```text
-//! Opening --Start--> Running --all input ended--> Ending --all handed on--> Ended --Finish--> Finished
+//! Opening --Start--> Running --all input ended--> Ending --all handed on--> Ended --Finish--> Closing --all published--> Finished
 //! ```
 //!
 //! A subtask that has ended still takes part in checkpoints until the job is finished.
@@ -99,6 +99,7 @@ enum Phase {
     Running,
     Ending,
     Ended,
+    Closing,
     Finished,
 }
 
@@ -125,6 +126,10 @@ pub struct Subtask {
     restored: Option<Restored>,
     counters: Arc<SubtaskCounters>,
     phase: Phase,
+    /// The last completed checkpoint for which not everything is published yet.
+    publishing: Option<CheckpointId>,
+    /// What the closed operators have accumulated, until everything is published.
+    closed: CloseContext,
     /// The output refused: `resume` comes before anything else.
     blocked: bool,
     due: VecDeque<Due>,
@@ -175,6 +180,8 @@ impl Subtask {
             restored,
             counters,
             phase: Phase::Opening,
+            publishing: None,
+            closed: CloseContext::default(),
             blocked: false,
             due: VecDeque::new(),
             aligner: Aligner::new(0),
@@ -236,8 +243,11 @@ impl Subtask {
     /// If an operator failed; the subtask must not be stepped again. May panic if a user's function does.
     pub fn step(&mut self, budget: usize) -> Result<Progress, Error> {
         let mut progress = self.take_commands()?;
+        if self.publishing.is_some() || self.phase == Phase::Closing {
+            self.publish()?;
+        }
         match self.phase {
-            Phase::Opening => return Ok(progress),
+            Phase::Opening | Phase::Closing => return Ok(progress),
             Phase::Finished => return Ok(Progress::Done),
             Phase::Running | Phase::Ending | Phase::Ended => {}
         }
@@ -274,13 +284,16 @@ impl Subtask {
             progress = Progress::Worked;
             match command {
                 SubtaskCommand::Start => self.phase = Phase::Running,
-                SubtaskCommand::Finish => self.finish()?,
+                SubtaskCommand::Finish => {
+                    self.head.close(&mut self.closed)?;
+                    self.phase = Phase::Closing;
+                }
                 SubtaskCommand::Checkpoint(Command::Trigger(checkpoint)) => {
                     self.due.push_back(Due::Snapshot { checkpoint, alignment: Duration::ZERO });
                 }
                 SubtaskCommand::Checkpoint(Command::Complete(checkpoint)) => {
                     self.head.notify_complete(checkpoint)?;
-                    self.report(Message::Notified { checkpoint });
+                    self.publishing = self.publishing.max(Some(checkpoint));
                 }
                 SubtaskCommand::Checkpoint(Command::Abort(checkpoint)) => self.abort(checkpoint)?,
             }
@@ -302,15 +315,22 @@ impl Subtask {
         self.head.notify_aborted(checkpoint)
     }
 
-    fn finish(&mut self) -> Result<(), Error> {
-        let mut cx = CloseContext::default();
-        self.head.close(&mut cx)?;
-        self.phase = Phase::Finished;
-        self.env.signals.send(Signal::Finished {
-            attempt: self.env.attempt,
-            subtask: self.id,
-            accumulators: cx.into_accumulators(),
-        });
+    /// Says so once everything is published. What is published for a checkpoint includes all that was due for earlier ones.
+    fn publish(&mut self) -> Result<(), Error> {
+        if self.head.published()?.is_blocked() {
+            return Ok(());
+        }
+        if let Some(checkpoint) = self.publishing.take() {
+            self.report(Message::Notified { checkpoint });
+        }
+        if self.phase == Phase::Closing {
+            self.phase = Phase::Finished;
+            self.env.signals.send(Signal::Finished {
+                attempt: self.env.attempt,
+                subtask: self.id,
+                accumulators: std::mem::take(&mut self.closed).into_accumulators(),
+            });
+        }
         Ok(())
     }
 

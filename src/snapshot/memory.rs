@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::SnapshotError;
 use super::manifest::{CompletedCheckpoint, StateHandle};
-use super::storage::{CheckpointStorage, StateWriter};
+use super::storage::{CheckpointStorage, StateFiles, StateWriter};
 use crate::base::id::{CheckpointId, SubtaskId};
 
 /// So many discarded ids are remembered, to refuse writers that come late.
@@ -82,6 +82,12 @@ impl Contents {
     }
 }
 
+impl StateFiles for MemoryStorage {
+    fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError> {
+        self.contents().section(handle).map(<[u8]>::to_vec)
+    }
+}
+
 impl CheckpointStorage for MemoryStorage {
     fn begin(
         &self,
@@ -104,10 +110,6 @@ impl CheckpointStorage for MemoryStorage {
         }
         contents.completed.insert(checkpoint.id, checkpoint.clone());
         Ok(())
-    }
-
-    fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError> {
-        self.contents().section(handle).map(<[u8]>::to_vec)
     }
 
     fn discard(&self, checkpoint: CheckpointId) -> Result<(), SnapshotError> {

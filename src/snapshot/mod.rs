@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod memory;
 pub mod reader;
 pub mod storage;
+pub mod store;
 pub mod writer;
 
 #[cfg(test)]
@@ -24,5 +25,6 @@ pub use manifest::{
 };
 pub use memory::MemoryStorage;
 pub use reader::{read_section, read_state};
-pub use storage::{CheckpointStorage, StateWriter};
+pub use storage::{CheckpointStorage, Conclusion, StateFiles, StateWriter};
+pub use store::{LockError, Store, StoreEntry, StoreFile, StoreLock};
 pub use writer::{Compression, write_state};

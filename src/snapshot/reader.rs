@@ -5,7 +5,7 @@ use std::io::Read;
 
 use super::error::SnapshotError;
 use super::manifest::{KeyedStateSnapshot, StateHandle};
-use super::storage::CheckpointStorage;
+use super::storage::StateFiles;
 use super::writer::{CODE_NONE, CODE_ZSTD, SECTION_VERSION};
 use crate::base::key_group::{KeyGroup, KeyGroupRange};
 use crate::codec::frame::{self, FrameKind, Reader};
@@ -65,7 +65,7 @@ fn decompress(stored: &[u8], length: u64) -> std::io::Result<Vec<u8>> {
 /// # Errors
 /// The first error of the storage, of a section, or of `restore`.
 pub fn read_state<E: From<SnapshotError>>(
-    storage: &dyn CheckpointStorage,
+    storage: &dyn StateFiles,
     snapshot: &KeyedStateSnapshot,
     range: KeyGroupRange,
     mut restore: impl FnMut(KeyGroup, &[u8]) -> Result<(), E>,

@@ -1,6 +1,6 @@
 //! Where checkpoints are kept.
 //!
-//! Order of calls for one checkpoint: `begin`, any number of `append`s and one `finish` for each file, from any threads and
+//! Order of calls for a job: `open`, then those for checkpoints, then `conclude`. Order of calls for one checkpoint: `begin`, any number of `append`s and one `finish` for each file, from any threads and
 //! side by side; then one `commit`, once every file is finished, or one `discard`. After `discard` has returned nothing of
 //! the checkpoint is left, and writers that come late are refused.
 
@@ -10,10 +10,52 @@ use super::error::SnapshotError;
 use super::manifest::{CompletedCheckpoint, StateHandle};
 use crate::base::id::{CheckpointId, SubtaskId};
 
-/// Keeps the files and the metadata of checkpoints.
+/// Has the files that a snapshot names.
+///
+/// Called while subtasks are opened, before records flow; may block.
+pub trait StateFiles: Send + Sync + fmt::Debug {
+    /// The bytes at the handle. Their checksum is *not* verified: [`read_section`](super::reader::read_section) does that.
+    ///
+    /// # Errors
+    /// If the file is missing or too short, or the storage fails.
+    fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError>;
+}
+
+/// How a job ended, for its storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conclusion {
+    /// True if all input was read and everything is published: the job is never run again.
+    pub is_finished: bool,
+    /// False if its checkpoints are to be removed.
+    pub keeps_checkpoints: bool,
+}
+
+/// Keeps the files and the metadata of checkpoints of one job.
 ///
 /// Called by pool threads and by the driver of the coordinator, never by a thread that processes records; may block.
-pub trait CheckpointStorage: Send + Sync + fmt::Debug {
+pub trait CheckpointStorage: StateFiles {
+    /// The job begins or goes on: nothing is refused any more. Before this call nothing was written.
+    ///
+    /// # Errors
+    /// If the storage fails.
+    fn open(&self) -> Result<(), SnapshotError> {
+        Ok(())
+    }
+
+    /// The job is over in this process. If it is finished, that is made durable before anything is removed. Nothing is left that no
+    /// kept checkpoint names, and the storage is given up for others to use. Called at most once, with or without `open` before.
+    ///
+    /// # Errors
+    /// If the storage fails. If it was not the end of the job that could not be made durable, the job's outcome stands all the same.
+    fn conclude(&self, _conclusion: Conclusion) -> Result<(), SnapshotError> {
+        Ok(())
+    }
+
+    /// Where the checkpoint is, for people and for [`restoring`](crate::snapshot) from it: a path, or `memory:chk-N`.
+    fn path(&self, checkpoint: CheckpointId) -> String {
+        format!("memory:chk-{checkpoint}")
+    }
+
     /// Starts a new file for what the subtask contributes to the checkpoint.
     ///
     /// # Errors
@@ -29,12 +71,6 @@ pub trait CheckpointStorage: Send + Sync + fmt::Debug {
     /// # Errors
     /// If a file that it refers to is missing, the checkpoint has been discarded, or the storage fails.
     fn commit(&self, checkpoint: &CompletedCheckpoint) -> Result<(), SnapshotError>;
-
-    /// The bytes at the handle. Their checksum is *not* verified: [`read_section`](super::reader::read_section) does that.
-    ///
-    /// # Errors
-    /// If the file is missing or too short, or the storage fails.
-    fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError>;
 
     /// Removes the checkpoint, whether it was committed or not, and all of its files. It need not exist.
     ///

@@ -8,12 +8,12 @@ use super::error::StateError;
 use super::set::{StateSet, restore_keyed_state};
 use crate::base::key_group::KeyGroupRange;
 use crate::codec::Key;
-use crate::snapshot::{CheckpointStorage, KeyedStateSnapshot};
+use crate::snapshot::{KeyedStateSnapshot, StateFiles};
 
-/// What earlier subtasks of one operator wrote, and the storage that has it.
+/// What earlier subtasks of one operator wrote, and where it lies.
 #[derive(Clone)]
 pub struct RestoredKeyedState {
-    storage: Arc<dyn CheckpointStorage>,
+    files: Arc<dyn StateFiles>,
     snapshots: Vec<KeyedStateSnapshot>,
 }
 
@@ -26,8 +26,8 @@ impl fmt::Debug for RestoredKeyedState {
 impl RestoredKeyedState {
     /// The state that these snapshots describe.
     #[must_use]
-    pub fn new(storage: Arc<dyn CheckpointStorage>, snapshots: Vec<KeyedStateSnapshot>) -> Self {
-        Self { storage, snapshots }
+    pub fn new(files: Arc<dyn StateFiles>, snapshots: Vec<KeyedStateSnapshot>) -> Self {
+        Self { files, snapshots }
     }
 
     /// Fills the tables with the key groups in `range`.
@@ -42,7 +42,7 @@ impl RestoredKeyedState {
         range: KeyGroupRange,
     ) -> Result<(), StateError> {
         for snapshot in &self.snapshots {
-            if !restore_keyed_state(set, tables, range, self.storage.as_ref(), snapshot)? {
+            if !restore_keyed_state(set, tables, range, self.files.as_ref(), snapshot)? {
                 return Err(StateError::Unclaimed { state: snapshot.declaration.name.clone() });
             }
         }

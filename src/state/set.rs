@@ -5,7 +5,7 @@ use super::descriptor::{KeyedStateTable, StateDescriptor};
 use super::error::StateError;
 use crate::base::key_group::{KeyGroup, KeyGroupRange, KeyGroups};
 use crate::codec::Key;
-use crate::snapshot::{CheckpointStorage, FrozenState, KeyedStateSnapshot, StateDeclaration, read_state};
+use crate::snapshot::{FrozenState, KeyedStateSnapshot, StateDeclaration, StateFiles, read_state};
 
 /// The keyed states of an operator: `()` or a tuple of up to four descriptors. The handles come in the same order.
 pub trait StateSet: Clone + Send + 'static {
@@ -86,7 +86,7 @@ pub fn restore_keyed_state<S: StateSet, K: Key, N: Namespace>(
     set: &S,
     tables: &mut S::Tables<K, N>,
     range: KeyGroupRange,
-    storage: &dyn CheckpointStorage,
+    files: &dyn StateFiles,
     snapshot: &KeyedStateSnapshot,
 ) -> Result<bool, StateError> {
     if !set.check(&snapshot.declaration)? {
@@ -97,7 +97,7 @@ pub fn restore_keyed_state<S: StateSet, K: Key, N: Namespace>(
         let (state, found) = (snapshot.declaration.name.clone(), snapshot.key_form.clone());
         return Err(StateError::Key { state, declared, found });
     }
-    read_state(storage, snapshot, range, |group, contents| {
+    read_state(files, snapshot, range, |group, contents| {
         set.restore(tables, &snapshot.declaration.name, group, contents).map(|_known| ())
     })?;
     Ok(true)

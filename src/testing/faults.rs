@@ -7,7 +7,8 @@ use crate::base::error::BoxError;
 use crate::base::id::{CheckpointId, SubtaskId};
 use crate::base::rng::Rng;
 use crate::snapshot::{
-    CheckpointStorage, CompletedCheckpoint, MemoryStorage, SnapshotError, StateHandle, StateWriter,
+    CheckpointStorage, CompletedCheckpoint, MemoryStorage, SnapshotError, StateFiles, StateHandle,
+    StateWriter,
 };
 
 /// Every message of an injected fault contains this.
@@ -193,6 +194,12 @@ impl FaultyStorage {
     }
 }
 
+impl StateFiles for FaultyStorage {
+    fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError> {
+        self.inner.read(handle)
+    }
+}
+
 impl CheckpointStorage for FaultyStorage {
     fn begin(
         &self,
@@ -211,10 +218,6 @@ impl CheckpointStorage for FaultyStorage {
         log.committed.push(checkpoint.clone());
         log.durable.insert(checkpoint.id);
         Ok(())
-    }
-
-    fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError> {
-        self.inner.read(handle)
     }
 
     fn discard(&self, checkpoint: CheckpointId) -> Result<(), SnapshotError> {

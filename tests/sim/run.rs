@@ -132,7 +132,7 @@ impl Case {
         let mut config = JobConfig {
             name: format!("seed {}", self.seed),
             parallelism: 1 + rng.below(3) as u32,
-            max_parallelism: self.plan.max_parallelism,
+            max_parallelism: Some(self.plan.max_parallelism),
             ring_capacity: [2, 4, 16, 4096][rng.below(4) as usize],
             parking_max_bytes: [0, 512, 1 << 20][rng.below(3) as usize],
             async_snapshots: !rng.one_in(3),

@@ -71,6 +71,7 @@ impl World {
             max_concurrent,
             tolerable_failures: rng.below(4) as u32,
             num_retained: 1 + rng.below(3) as u32,
+            ..CheckpointConfig::default()
         };
         let subtasks = (0..1 + rng.below(4) as u32).map(|index| {
             (SubtaskId { vertex: VertexId(index / 2), index: SubtaskIndex(index % 2) }, index < 2)

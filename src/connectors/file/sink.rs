@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 
 use super::FileError;
 use crate::base::error::BoxError;
-use crate::base::id::CheckpointId;
 use crate::base::progress::Flow;
 use crate::connectors::blocking::{BlockingWrite, WriteBehind};
-use crate::operator::{OpenContext, Sink};
+use crate::operator::{OpenContext, PreCommitContext, Sink};
 
 /// Bytes that are handed to the writer at once while records keep coming.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -146,7 +145,7 @@ where
         writer.end()
     }
 
-    fn pre_commit(&mut self, _checkpoint: CheckpointId) -> Result<(), BoxError> {
+    fn pre_commit(&mut self, _cx: &mut PreCommitContext) -> Result<(), BoxError> {
         // What the helper was given is written even if this execution fails; if it cannot be written, the job is not restarted.
         if let Some(writer) = self.writer.as_mut().filter(|_| !self.buffer.is_empty()) {
             writer.write(&mut self.buffer);

@@ -11,7 +11,7 @@ use crate::base::key_group::KeyGroups;
 use crate::base::progress::Flow;
 use crate::base::rng::Rng;
 use crate::operator::context::{Helper, HelperPool, HelperStatus, Ports};
-use crate::operator::{OpenContext, Output, Sink, Source, SourceStatus};
+use crate::operator::{OpenContext, Output, PreCommitContext, Sink, Source, SourceStatus};
 use crate::sync::wake::Waker;
 
 /// Keeps the helpers instead of starting threads.
@@ -210,7 +210,7 @@ fn a_sink_blocks_when_its_writer_is_behind_and_goes_on_when_it_has_caught_up() {
     // Barriers do not wait for the writer.
     for checkpoint in 1..=20 {
         sink.flush().unwrap();
-        sink.pre_commit(CheckpointId(checkpoint)).unwrap();
+        sink.pre_commit(&mut PreCommitContext::new(CheckpointId(checkpoint))).unwrap();
         assert_eq!(sink.resume().unwrap(), Flow::Blocked);
     }
     while sink.resume().unwrap() == Flow::Blocked {
@@ -229,7 +229,7 @@ fn what_a_checkpoint_covers_is_written_even_if_the_execution_fails() {
     let directory = tempfile::tempdir().unwrap();
     let (mut sink, helpers) = sink_to(directory.path());
     assert_eq!(sink.write(1).unwrap(), Flow::Continue);
-    sink.pre_commit(CheckpointId(1)).unwrap();
+    sink.pre_commit(&mut PreCommitContext::new(CheckpointId(1))).unwrap();
     drop(sink);
     drop(helpers);
     assert_eq!(fs::read_to_string(directory.path().join("part-0")).unwrap(), "0000000001\n");
@@ -283,6 +283,6 @@ fn a_writer_that_failed_before_the_first_record_is_heard_of() {
     assert_eq!(helpers.0[0].step().unwrap(), HelperStatus::Done);
     drop(helpers);
     assert_eq!(sink.write(1).unwrap(), Flow::Continue);
-    sink.pre_commit(CheckpointId(1)).unwrap();
+    sink.pre_commit(&mut PreCommitContext::new(CheckpointId(1))).unwrap();
     assert!(sink.resume().unwrap_err().to_string().contains("part-0"));
 }

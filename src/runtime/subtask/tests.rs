@@ -107,6 +107,10 @@ impl OperatorLifecycle for ScriptedHead {
     fn close(&mut self, _cx: &mut CloseContext) -> Result<(), Error> {
         Ok(())
     }
+
+    fn published(&mut self) -> Result<Flow, Error> {
+        Ok(Flow::Continue)
+    }
 }
 
 impl ChainHead for ScriptedHead {

@@ -10,12 +10,17 @@ use crate::base::id::{CheckpointId, OperatorUid, SubtaskId};
 use crate::checkpoint::protocol::Message;
 use crate::operator::context::OperatorFork;
 use crate::operator::failure::{caught, in_operator};
+use crate::operator::later::Later;
+use crate::operator::recovery::TRANSACTIONS;
 use crate::runtime::signal::Signal;
 use crate::runtime::under_way::CheckpointsUnderWay;
 use crate::snapshot::{
     CheckpointStorage, Compression, ListStateSnapshot, OperatorSnapshot, SnapshotError, StateWriter,
     SubtaskSnapshot, write_state,
 };
+
+/// The place of an operator in the snapshot, and the transactions of its sink.
+type Awaited = (usize, Later<Vec<Vec<u8>>>);
 
 /// Serialises and writes the fork of one subtask, then acknowledges. Runs on the snapshot pool.
 pub(super) struct WriteSnapshot {
@@ -33,32 +38,59 @@ pub(super) struct WriteSnapshot {
 impl WriteSnapshot {
     /// Says nothing if the checkpoint is abandoned meanwhile: nobody waits for an answer.
     pub(super) fn run(mut self) {
-        let checkpoint = self.checkpoint;
         let forks = std::mem::take(&mut self.forks);
+        let mut awaited = Vec::new();
         // A serializer of the user's, or the drop of what was forked, may panic: the checkpoint fails, not the process.
-        let message = match catch_unwind(AssertUnwindSafe(|| self.write(forks))) {
-            Ok(Ok(Some(snapshot))) => Message::Acknowledge { checkpoint, snapshot },
-            Ok(Ok(None)) => return,
+        match catch_unwind(AssertUnwindSafe(|| self.write(forks, &mut awaited))) {
+            Ok(Ok(Some(snapshot))) => self.await_transactions(snapshot, awaited),
+            Ok(Ok(None)) => {}
             Ok(Err(error)) => self.decline(error),
             Err(payload) => self.decline(caught(payload)),
+        }
+    }
+
+    /// Acknowledges once all of the sinks' transactions have come, on the thread that sends the last.
+    fn await_transactions(self, mut snapshot: SubtaskSnapshot, mut awaited: Vec<Awaited>) {
+        let Some((operator, transactions)) = awaited.pop() else {
+            return self.report(Message::Acknowledge { checkpoint: self.checkpoint, snapshot });
         };
-        let duration = self.clock.now().since(self.forked_at);
+        transactions.on_ready(move |items| match items {
+            Ok(items) => {
+                let list = ListStateSnapshot { name: TRANSACTIONS.to_owned(), items };
+                snapshot.operators[operator].list.push(list);
+                self.await_transactions(snapshot, awaited);
+            }
+            Err(error) => {
+                let uid = &snapshot.operators[operator].uid;
+                let error = Error::caused_by(ErrorKind::Connector, Recovery::Restart, &error);
+                self.decline(error.in_operator(uid));
+            }
+        });
+    }
+
+    fn report(&self, message: Message<SubtaskSnapshot>) {
+        let (checkpoint, duration) = (self.checkpoint, self.clock.now().since(self.forked_at));
         self.report.signals.send(Signal::Written { checkpoint, duration });
         self.report.send(message);
     }
 
-    fn decline(&self, error: Error) -> Message<SubtaskSnapshot> {
+    fn decline(&self, error: Error) {
         let reason = error.in_subtask(self.subtask.index).to_string();
-        Message::Decline { checkpoint: self.checkpoint, reason }
+        self.report(Message::Decline { checkpoint: self.checkpoint, reason });
     }
 
-    /// `None` if the checkpoint is not under way any more.
-    fn write(&self, forks: Vec<OperatorFork>) -> Result<Option<SubtaskSnapshot>, Error> {
+    /// `None` if the checkpoint is not under way any more. `awaited` gets what the snapshot still lacks, by operator.
+    fn write(
+        &self,
+        forks: Vec<OperatorFork>,
+        awaited: &mut Vec<Awaited>,
+    ) -> Result<Option<SubtaskSnapshot>, Error> {
         // Without keyed state there is no file: lists are few bytes and stand in the metadata.
         let mut writer = None;
         let mut operators = Vec::with_capacity(forks.len());
         let mut bytes = 0;
-        for fork in forks {
+        for mut fork in forks {
+            awaited.extend(fork.later.take().map(|transactions| (operators.len(), transactions)));
             if !self.under_way.contains(self.checkpoint) {
                 return Ok(None);
             }

@@ -11,7 +11,7 @@ use crate::base::id::{CheckpointId, SubtaskIndex};
 use crate::base::progress::Flow;
 use crate::connectors::CollectSink;
 use crate::operator::context::{Helper, HelperStatus};
-use crate::operator::{OpenContext, Sink};
+use crate::operator::{OpenContext, PreCommitContext, Sink};
 use crate::sync::wake::Waker;
 use crate::testing::faults::{Fault, Faults, FaultyStorage};
 
@@ -237,7 +237,8 @@ impl<T: Clone + Send + 'static> Sink<T> for AuditSink<T> {
         self.collected.end_input()
     }
 
-    fn pre_commit(&mut self, checkpoint: CheckpointId) -> Result<(), BoxError> {
+    fn pre_commit(&mut self, cx: &mut PreCommitContext) -> Result<(), BoxError> {
+        let checkpoint = cx.checkpoint;
         let blocked = self.unblock.as_ref().is_some_and(|unblock| unblock.waiting);
         self.require(!blocked, "pre-commit while blocked", checkpoint);
         self.require(self.newest < Some(checkpoint), "pre-commit out of order", checkpoint);
@@ -247,7 +248,7 @@ impl<T: Clone + Send + 'static> Sink<T> for AuditSink<T> {
         let epoch = self.observed.epoch.load(Ordering::Relaxed);
         let records = std::mem::take(&mut self.current);
         self.shared().promises.push(Promise { epoch, checkpoint, records });
-        self.collected.pre_commit(checkpoint)
+        self.collected.pre_commit(cx)
     }
 
     fn notify_complete(&mut self, checkpoint: CheckpointId) -> Result<(), BoxError> {

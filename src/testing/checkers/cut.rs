@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::base::id::OperatorUid;
 use crate::base::key_group::KeyGroups;
 use crate::operator::source::SPLITS;
-use crate::snapshot::{CheckpointStorage, CompletedCheckpoint, read_section};
+use crate::snapshot::{CompletedCheckpoint, StateFiles, read_section};
 
 /// The splits of a source, with the positions in them.
 ///
@@ -29,7 +29,7 @@ pub fn source_splits<S: DeserializeOwned>(
 /// If the state cannot be decoded, a key stands in two places or in the wrong one.
 pub fn keyed_state<K, V>(
     checkpoint: &CompletedCheckpoint,
-    storage: &dyn CheckpointStorage,
+    storage: &dyn StateFiles,
     uid: &OperatorUid,
     name: &str,
 ) -> Result<BTreeMap<K, V>, String>
