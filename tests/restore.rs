@@ -46,7 +46,7 @@ fn the_same_job_goes_on_where_it_was() {
     let storage = memory();
     assert_eq!(count_for_a_while::<u64>(&storage, 8, |n| n).restored_from, None);
     let again = count_for_a_while::<u64>(&storage, 8, |n| n);
-    assert_eq!((again.state, again.restored_from), (JobState::Suspended, Some(CheckpointId(1))));
+    assert_eq!((again.state, again.restored_from), (JobState::Suspended, Some("memory:chk-1".to_owned())));
 }
 
 /// Another number of key groups puts keys into other groups: their state would not be found, and they would count from 1 again.
@@ -57,7 +57,7 @@ fn another_max_parallelism_is_refused_with_both_numbers() {
     let result = count_for_a_while::<u64>(&storage, 16, |n| n);
     let error = result.error.expect("refused").to_string();
     assert_eq!((result.state, result.restarts), (JobState::Failed, 0));
-    assert!(error.contains("max parallelism 8, the job 16"), "{error}");
+    assert!(error.contains("max parallelism is 8 in the snapshot and 16 in the job"), "{error}");
 }
 
 /// All integers have one hash and encodings that decode each other: only the stored form of the key tells them apart.

@@ -47,7 +47,21 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "checkpoint",
         ],
     ),
-    ("job", &["base", "sync", "api", "graph", "runtime", "checkpoint", "snapshot", "metrics", "config"]),
+    (
+        "job",
+        &[
+            "base",
+            "sync",
+            "operator",
+            "api",
+            "graph",
+            "runtime",
+            "checkpoint",
+            "snapshot",
+            "metrics",
+            "config",
+        ],
+    ),
     ("jobs", &["base", "api", "operator", "connectors", "time", "state", "codec", "config"]),
     ("cli", &["base", "jobs", "job", "api", "config", "metrics"]),
 ];

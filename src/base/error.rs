@@ -78,6 +78,12 @@ impl Error {
         }
     }
 
+    /// The same error, with another answer to it.
+    #[must_use]
+    pub fn with_recovery(self, recovery: Recovery) -> Self {
+        Self { recovery, ..self }
+    }
+
     /// Adds the operator, unless one is named already: the innermost knows best.
     #[must_use]
     pub fn in_operator(mut self, operator: &OperatorUid) -> Self {

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use crate::base::id::CheckpointId;
 use crate::job::{JobResult, JobState};
 use crate::metrics::Durations;
 
@@ -82,10 +81,6 @@ impl<N> Percentiles<N> {
     }
 }
 
-fn path_of(checkpoint: CheckpointId) -> String {
-    format!("memory:chk-{checkpoint}")
-}
-
 fn micros(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
@@ -104,7 +99,7 @@ impl<'a> RunResult<'a> {
         let counts = &result.checkpoints;
         let last = result.last_checkpoint.as_ref().map(|last| LastCheckpoint {
             id: last.id.0,
-            path: path_of(last.id),
+            path: result.last_checkpoint_path.clone().unwrap_or_default(),
             duration_ms: millis(last.duration),
             sync_us_max: micros(last.sync_max),
             async_ms_max: millis(last.async_max),
@@ -128,7 +123,7 @@ impl<'a> RunResult<'a> {
             alerts,
             // No operator drops records for being late.
             late_records: 0,
-            restored_from: result.restored_from.map(path_of),
+            restored_from: result.restored_from.clone(),
             checkpoints: Checkpoints {
                 triggered: counts.triggered,
                 completed: counts.completed,
@@ -183,8 +178,8 @@ pub(super) fn summary(result: &JobResult, alerts: u64) -> String {
     }
     if result.restarts > 0 {
         text += &format!("\nrestarts: {}", result.restarts);
-        if let Some(checkpoint) = result.restored_from {
-            text += &format!(", the last one from {}", path_of(checkpoint));
+        if let Some(path) = &result.restored_from {
+            text += &format!(", the last one from {path}");
         }
     }
     if alerts > 0 {

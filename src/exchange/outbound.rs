@@ -189,15 +189,18 @@ impl<T, S: KeySelector<T>> fmt::Debug for HashOutput<T, S> {
 }
 
 impl<T: 'static, S: KeySelector<T, Value: Send>> HashOutput<T, S> {
-    /// The output to an edge whose consumers own key groups as `key_groups` says. `uid` names the keyed operator, for
+    /// The output to an edge whose consumers own the key groups, divided evenly. `uid` names the keyed operator, for
     /// failures of the selector.
     #[must_use]
-    pub fn new(edge: EdgeId, uid: OperatorUid, selector: S, key_groups: KeyGroups) -> Self {
+    pub fn new(edge: EdgeId, uid: OperatorUid, selector: S) -> Self {
         let outputs = Outputs::new(edge);
+        let key_groups = KeyGroups::new(1, 1);
         Self { uid, selector, outputs, key_groups, owners: Box::default(), record_type: PhantomData }
     }
 
-    fn opened(&mut self, _cx: &OpenContext<'_>) {
+    fn opened(&mut self, cx: &OpenContext<'_>) {
+        let consumers = u32::try_from(self.outputs.channels.len()).expect("parallelism fits 32 bits");
+        self.key_groups = KeyGroups::new(cx.key_groups.max_parallelism(), consumers);
         let groups = KeyGroupRange { start: 0, end: self.key_groups.max_parallelism() };
         let owner = |group| u16::try_from(self.key_groups.subtask_of_group(group).0);
         let owners: Result<_, _> = groups.iter().map(owner).collect();
@@ -208,7 +211,7 @@ impl<T: 'static, S: KeySelector<T, Value: Send>> HashOutput<T, S> {
 
 impl<T: 'static, S: KeySelector<T, Value: Send>> Clone for HashOutput<T, S> {
     fn clone(&self) -> Self {
-        Self::new(self.outputs.edge, self.uid.clone(), self.selector.clone(), self.key_groups)
+        Self::new(self.outputs.edge, self.uid.clone(), self.selector.clone())
     }
 }
 

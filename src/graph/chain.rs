@@ -13,7 +13,6 @@ use super::logical::{LogicalGraph, Partitioning};
 use super::physical::{Edge, EdgeFactory, ErasedEnds, PhysicalPlan, Vertex, VertexFactory};
 use crate::base::error::{Error, ErrorKind, Recovery};
 use crate::base::id::{OperatorId, OperatorUid, VertexId};
-use crate::base::key_group::KeyGroups;
 use crate::codec::{PostcardSerializer, Record, Serializer};
 use crate::config::JobConfig;
 use crate::exchange::{
@@ -85,8 +84,8 @@ pub trait EdgeKind<T>: Clone + 'static {
     /// How the graph shows it.
     const PARTITIONING: Partitioning;
 
-    /// The operator that sends to this edge, on whose far side keys are divided like this.
-    fn output(&self, edge: EdgeId, key_groups: KeyGroups) -> Self::Output;
+    /// The operator that sends to this edge.
+    fn output(&self, edge: EdgeId) -> Self::Output;
 }
 
 /// To the same subtask if both sides have equally many, else to all in turn.
@@ -99,7 +98,7 @@ impl<T: Record> EdgeKind<T> for ForwardEdge {
 
     const PARTITIONING: Partitioning = Partitioning::Forward;
 
-    fn output(&self, edge: EdgeId, _key_groups: KeyGroups) -> RoundRobinOutput<T> {
+    fn output(&self, edge: EdgeId) -> RoundRobinOutput<T> {
         RoundRobinOutput::new(edge)
     }
 }
@@ -114,7 +113,7 @@ impl<T: Record> EdgeKind<T> for RebalanceEdge {
 
     const PARTITIONING: Partitioning = Partitioning::Rebalance;
 
-    fn output(&self, edge: EdgeId, _key_groups: KeyGroups) -> RoundRobinOutput<T> {
+    fn output(&self, edge: EdgeId) -> RoundRobinOutput<T> {
         RoundRobinOutput::new(edge)
     }
 }
@@ -138,8 +137,8 @@ where
 
     const PARTITIONING: Partitioning = Partitioning::Hash;
 
-    fn output(&self, edge: EdgeId, key_groups: KeyGroups) -> HashOutput<T, S> {
-        HashOutput::new(edge, self.uid.clone(), self.selector.clone(), key_groups)
+    fn output(&self, edge: EdgeId) -> HashOutput<T, S> {
+        HashOutput::new(edge, self.uid.clone(), self.selector.clone())
     }
 }
 
@@ -220,8 +219,7 @@ impl<'a> Planner<'a> {
             },
             factory: Box::new(TypedEdge::<E::Wire> { serializer: Arc::new(serializer) }),
         });
-        let key_groups = KeyGroups::new(self.config.max_parallelism(), self.parallelism(to));
-        (edge, kind.output(edge, key_groups))
+        (edge, kind.output(edge))
     }
 
     /// Adds a chain that begins with a source.

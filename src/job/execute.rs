@@ -7,6 +7,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, unbounded};
 use super::executor::PinnedThreads;
 use super::handle::JobHandle;
 use super::lifecycle::JobState;
+use super::origin::JobOrigin;
 use super::result::{JobResult, JobStatus};
 use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::api::{JobGraph, StreamEnvironment};
@@ -52,6 +53,15 @@ impl JobGraph {
     /// # Errors
     /// If the machine refuses a thread, or the storage cannot be read.
     pub fn start_with(self, job_id: JobId, storage: Arc<dyn CheckpointStorage>) -> Result<JobHandle, Error> {
+        self.start_from(JobOrigin::in_storage(job_id, storage))
+    }
+
+    /// Starts the job from this origin.
+    ///
+    /// # Errors
+    /// If the machine refuses a thread, or the storage cannot be read.
+    pub fn start_from(self, origin: JobOrigin) -> Result<JobHandle, Error> {
+        let job_id = origin.job_id;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let status = Arc::new(JobStatus::default());
         let (sender, receiver) = unbounded();
@@ -66,7 +76,7 @@ impl JobGraph {
         )?;
         // The plan holds user functions that are `Send`; the supervisor with all of it moves to its thread.
         let (events, shown) = (sender.clone(), Arc::clone(&status));
-        let supervisor = Supervisor::new(job_id, self, executor, Arc::clone(&clock), storage, events, shown)?;
+        let supervisor = Supervisor::new(origin, self, executor, Arc::clone(&clock), events, shown)?;
         let builder = std::thread::Builder::new().name("stoplog-job".to_owned());
         let thread = builder.spawn(move || lead(supervisor, &receiver, clock.as_ref())).map_err(|error| {
             Error::new(

@@ -12,7 +12,7 @@
 //!    +- Suspended --------------------> SUSPENDED
 //! ```
 //!
-//! The three events below are legal in `Created`, `Running` and `Restarting` alike. What is in capitals is terminal.
+//! A job that an earlier process finished goes from `Created` to `FINISHED` at once. The three events below are legal in `Created`, `Running` and `Restarting` alike. What is in capitals is terminal.
 
 use std::fmt;
 
@@ -95,7 +95,7 @@ impl JobState {
             (Self::Created | Self::Running | Self::Restarting, E::Fail) => Ok(Self::Failing),
             (Self::Created | Self::Running | Self::Restarting, E::Cancel) => Ok(Self::Canceling),
             (Self::Created | Self::Running | Self::Restarting, E::Suspended) => Ok(Self::Suspended),
-            (Self::Running, E::Finished) => Ok(Self::Finished),
+            (Self::Created | Self::Running, E::Finished) => Ok(Self::Finished),
             (Self::Failing, E::Fail) => Ok(Self::Failing),
             (Self::Canceling, E::Fail | E::Cancel) => Ok(Self::Canceling),
             (Self::Failing, E::Stopped) => Ok(Self::Failed),
@@ -155,7 +155,7 @@ mod tests {
             [deployed, restart, Some(S::Failing), Some(S::Canceling), None, Some(S::Suspended), finished]
         };
         let table = [
-            (S::Created, stop(Some(S::Running), Some(S::Restarting), no)),
+            (S::Created, stop(Some(S::Running), Some(S::Restarting), Some(S::Finished))),
             (S::Running, stop(no, Some(S::Restarting), Some(S::Finished))),
             (S::Restarting, stop(Some(S::Running), Some(S::Restarting), no)),
             (S::Failing, [no, no, Some(S::Failing), no, Some(S::Failed), no, no]),

@@ -8,11 +8,14 @@ pub mod executor;
 pub mod handle;
 pub mod lifecycle;
 mod measurements;
+pub mod origin;
 pub mod restart;
 pub mod result;
+mod sinks;
 pub mod supervisor;
 
 pub use handle::{JobHandle, JobStopper};
 pub use lifecycle::{IllegalTransition, JobEvent, JobState};
+pub use origin::{JobOrigin, Restorable};
 pub use restart::{RestartDecision, RestartStrategy, Restarts};
 pub use result::{CheckpointSummary, JobProgress, JobResult, JobStatus};

@@ -47,12 +47,14 @@ pub struct JobResult {
     pub restore: Duration,
     /// How often the job was restarted.
     pub restarts: u32,
-    /// The checkpoint that the last execution was restored from.
-    pub restored_from: Option<CheckpointId>,
+    /// Where the snapshot is that the last execution was restored from: a path, or `memory:chk-N`.
+    pub restored_from: Option<String>,
     /// How many checkpoints there were.
     pub checkpoints: CheckpointCounts,
     /// The last one that completed.
     pub last_checkpoint: Option<CheckpointSummary>,
+    /// Where it is, or was before it was removed.
+    pub last_checkpoint_path: Option<String>,
     /// First to last barrier of each alignment, per subtask and checkpoint, in microseconds.
     pub alignment_us: Durations,
     /// Synchronous part of each snapshot, per subtask and checkpoint, in microseconds.

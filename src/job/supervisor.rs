@@ -4,6 +4,19 @@
 //! It has no thread and no clock: [`Supervisor::handle`] takes one event at a time with the time at which it is taken, and
 //! [`Supervisor::next_deadline`] says when [`Supervisor::on_time`] must be called. The thread in [`super::execute`] and the
 //! deterministic scheduler both do just that.
+//!
+//! An execution, from its deployment to its first record:
+//!
+//! ```text
+//! deploy --all opened, state restored--> settle the sinks --Settled--> Start
+//! ```
+//!
+//! State is read before the sinks are settled: a damaged snapshot is noticed before anything outside has changed. At the end the
+//! order is the other way round: what the newest checkpoint promises is published before checkpoints may be removed.
+
+mod checkpoints;
+mod conclusion;
+mod deployment;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,25 +25,27 @@ use std::time::Duration;
 
 use crossbeam::channel::Sender;
 
+use self::conclusion::Ending;
+
 use super::executor::Executor;
 use super::lifecycle::{JobEvent, JobState};
 use super::measurements::Measurements;
+use super::origin::{JobOrigin, Restorable};
 use super::restart::{RestartDecision, RestartStrategy, Restarts};
 use super::result::{JobResult, JobStatus};
+use super::sinks::JobSinks;
 use crate::api::JobGraph;
 use crate::base::clock::{Clock, Nanos};
 use crate::base::error::{Error, ErrorKind, Recovery};
 use crate::base::id::{Attempt, CheckpointId, JobId, OperatorUid, SubtaskId};
-use crate::checkpoint::protocol::{AbortReason, Command, RequestId};
-use crate::checkpoint::{Action, Coordinator, Event};
+use crate::checkpoint::protocol::{AbortReason, RequestId};
+use crate::checkpoint::{Coordinator, Event};
 use crate::config::{JobConfig, RestartConfig};
 use crate::graph::PhysicalPlan;
-use crate::runtime::deploy::deploy;
 use crate::runtime::mailbox::{Mailboxes, SubtaskCommand};
-use crate::runtime::signal::{Signal, SignalSink};
-use crate::runtime::subtask::SubtaskEnvironment;
+use crate::runtime::signal::Signal;
 use crate::runtime::under_way::CheckpointsUnderWay;
-use crate::snapshot::{CheckpointStorage, CompletedCheckpoint, StateFiles, SubtaskSnapshot};
+use crate::snapshot::{SnapshotError, SubtaskSnapshot};
 
 /// What a supervisor is told.
 #[derive(Debug)]
@@ -41,6 +56,10 @@ pub enum SupervisorEvent {
     Stored(CheckpointId),
     /// By the storage: the checkpoint is not, and never will be.
     StoreFailed(CheckpointId, String),
+    /// By those who act for the sinks: the outside is in line with what this attempt was restored from.
+    Settled(Attempt, Result<(), Error>),
+    /// By the storage: the end of the job is recorded, and nothing is left to do.
+    Concluded(Result<(), Error>),
     /// By the embedder.
     Request(Request),
 }
@@ -64,14 +83,18 @@ pub enum Request {
 
 /// Leads one job.
 pub struct Supervisor<E> {
-    job_id: JobId,
+    origin: JobOrigin,
     config: JobConfig,
     plan: PhysicalPlan,
     /// The operators of each vertex.
     uids: Vec<Vec<OperatorUid>>,
     executor: E,
     clock: Arc<dyn Clock>,
-    storage: Arc<dyn CheckpointStorage>,
+    sinks: JobSinks,
+    /// True while the sinks are being settled; the outcome is awaited, whatever else happens.
+    settling: bool,
+    /// Set once the job is to end.
+    ending: Option<Ending>,
     events: Sender<SupervisorEvent>,
     status: Arc<JobStatus>,
     state: JobState,
@@ -91,13 +114,13 @@ pub struct Supervisor<E> {
     started_at: Option<Nanos>,
     ended_at: Option<Nanos>,
     restore: Duration,
-    restored_from: Option<CheckpointId>,
+    restored_from: Option<String>,
 }
 
 impl<E: Executor> std::fmt::Debug for Supervisor<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Supervisor")
-            .field("job_id", &self.job_id)
+            .field("job_id", &self.job_id())
             .field("state", &self.state)
             .field("attempt", &self.attempt)
             .finish_non_exhaustive()
@@ -108,6 +131,7 @@ struct Execution {
     mailboxes: Mailboxes,
     subtasks: Vec<(SubtaskId, bool)>,
     launched_at: Nanos,
+    restored: Option<Restorable>,
     opened: BTreeSet<SubtaskId>,
     finished: BTreeSet<SubtaskId>,
     accumulators: BTreeMap<String, u64>,
@@ -119,20 +143,21 @@ impl<E: Executor> Supervisor<E> {
     /// # Errors
     /// If the storage cannot be read.
     pub fn new(
-        job_id: JobId,
+        origin: JobOrigin,
         job: JobGraph,
         executor: E,
         clock: Arc<dyn Clock>,
-        storage: Arc<dyn CheckpointStorage>,
         events: Sender<SupervisorEvent>,
         status: Arc<JobStatus>,
     ) -> Result<Self, Error> {
-        let JobGraph { logical, physical: plan, config } = job;
+        let JobGraph { logical, physical: mut plan, config } = job;
         let uid = |id: &_| logical.operator(*id).uid_or_default();
         let uids = plan.vertices.iter().map(|vertex| vertex.operators.iter().map(uid).collect()).collect();
-        let retained = storage.list().map_err(snapshot_error)?;
+        let sinks = std::mem::take(&mut plan.sinks).into_iter().map(|(id, sink)| (uid(&id), sink));
+        let retained = origin.storage.list().map_err(snapshot_error)?;
         // Not the newest retained one: an id that was given away is never given again, even if its checkpoint was aborted.
-        let highest = storage.highest_id().map_err(snapshot_error)?;
+        let highest = origin.storage.highest_id().map_err(snapshot_error)?;
+        let highest = highest.max(origin.snapshot.as_ref().map(|snapshot| snapshot.checkpoint.id));
         let first_id = highest.map_or(CheckpointId(1), CheckpointId::next);
         let settings = config.checkpoints.clone();
         let strategy = match config.restart() {
@@ -140,13 +165,15 @@ impl<E: Executor> Supervisor<E> {
             RestartConfig::FixedDelay { attempts, delay } => RestartStrategy::FixedDelay { attempts, delay },
         };
         Ok(Self {
-            job_id,
+            origin,
             config,
             plan,
             uids,
             executor,
             clock,
-            storage,
+            sinks: JobSinks::new(sinks.collect()),
+            settling: false,
+            ending: None,
             events,
             status,
             state: JobState::Created,
@@ -167,9 +194,16 @@ impl<E: Executor> Supervisor<E> {
         })
     }
 
-    /// Deploys the first execution.
+    /// Deploys the first execution. A job that an earlier process finished is only tidied up.
     pub fn start(&mut self, now: Nanos) {
-        self.deploy(now);
+        self.begin(now);
+        self.conclude_if_ready();
+    }
+
+    /// Identity of the job.
+    #[must_use]
+    pub fn job_id(&self) -> JobId {
+        self.origin.job_id
     }
 
     /// Takes one event.
@@ -180,6 +214,8 @@ impl<E: Executor> Supervisor<E> {
             SupervisorEvent::StoreFailed(checkpoint, reason) => {
                 self.coordinate(Event::StoreFailed { checkpoint, reason }, now);
             }
+            SupervisorEvent::Settled(attempt, result) => self.settled(attempt, result, now),
+            SupervisorEvent::Concluded(result) => self.concluded(result),
             SupervisorEvent::Request(Request::Cancel) => self.stop(JobEvent::Cancel, now),
             SupervisorEvent::Request(Request::Suspend) => self.stop(JobEvent::Suspended, now),
             SupervisorEvent::Request(Request::Checkpoint(answer)) => {
@@ -190,6 +226,7 @@ impl<E: Executor> Supervisor<E> {
             }
         }
         self.restart_if_due(now);
+        self.conclude_if_ready();
     }
 
     /// Does what is due by now.
@@ -198,20 +235,25 @@ impl<E: Executor> Supervisor<E> {
             self.coordinate(Event::Timer, now);
         }
         self.restart_if_due(now);
+        self.conclude_if_ready();
     }
 
     /// When [`Supervisor::on_time`] must be called next, if nothing else happens before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let restart = self.restart_at.filter(|_| self.coordinator.storing().is_none());
+        let restart = self.restart_at.filter(|_| !self.awaits_outcome());
         self.coordinator.next_deadline().into_iter().chain(restart).min()
     }
 
-    /// True once the job is over, for better or worse. A checkpoint that was being made durable when the job ended is
-    /// waited for: whoever asked for it has an answer, and no more checkpoints are kept than there should be.
+    /// True once the job is over, for better or worse, and nothing is left to be tidied up.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.state.is_terminal() && self.coordinator.storing().is_none()
+        self.state.is_terminal()
+    }
+
+    /// True while something is under way whose outcome decides from what the job goes on.
+    fn awaits_outcome(&self) -> bool {
+        self.settling || self.coordinator.storing().is_some()
     }
 
     /// The state of the job.
@@ -251,7 +293,7 @@ impl<E: Executor> Supervisor<E> {
             _ => Duration::ZERO,
         };
         JobResult {
-            job_id: self.job_id,
+            job_id: self.origin.job_id,
             name: self.config.name,
             state: self.state,
             records_in: progress.records_in,
@@ -261,6 +303,7 @@ impl<E: Executor> Supervisor<E> {
             restarts: self.restarts.granted(),
             restored_from: self.restored_from,
             checkpoints: self.coordinator.counts(),
+            last_checkpoint_path: self.measured.last.map(|last| self.origin.storage.path(last.id)),
             last_checkpoint: self.measured.last,
             alignment_us: self.measured.alignment_us,
             sync_pause_us: self.measured.sync_pause_us,
@@ -268,55 +311,6 @@ impl<E: Executor> Supervisor<E> {
             accumulators: self.execution.map(|execution| execution.accumulators).unwrap_or_default(),
             error: self.error.filter(|_| self.state == JobState::Failed),
         }
-    }
-
-    fn deploy(&mut self, now: Nanos) {
-        if let Err(error) = self.try_deploy(now) {
-            self.fail(error, now);
-        }
-    }
-
-    fn try_deploy(&mut self, now: Nanos) -> Result<(), Error> {
-        let restored = self.storage.newest().map_err(snapshot_error)?;
-        if let Some(checkpoint) = restored.as_ref().filter(|c| c.max_parallelism != self.plan.max_parallelism)
-        {
-            let message = format!(
-                "checkpoint {} has max parallelism {}, the job {}; a job keeps the one that it began with: set \
-                 pipeline.max-parallelism to {}",
-                checkpoint.id,
-                checkpoint.max_parallelism,
-                self.plan.max_parallelism,
-                checkpoint.max_parallelism
-            );
-            return Err(Error::new(ErrorKind::Plan, Recovery::GiveUp, message));
-        }
-        let wakers = self.executor.prepare();
-        let env = SubtaskEnvironment {
-            attempt: self.attempt,
-            clock: Arc::clone(&self.clock),
-            signals: Arc::new(self.events.clone()) as Arc<dyn SignalSink>,
-            pool: self.executor.pool(),
-            storage: Arc::clone(&self.storage),
-            under_way: Arc::clone(&self.under_way),
-            async_snapshots: self.config.async_snapshots,
-            checkpointing: self.config.checkpoints.interval.is_some(),
-        };
-        let files = Arc::clone(&self.storage) as Arc<dyn StateFiles>;
-        let from = restored.as_ref().map(|checkpoint| (checkpoint, &files));
-        let deployment = deploy(&mut self.plan, &self.uids, &wakers, &self.config, from, &env)?;
-        self.restored_from = restored.map(|checkpoint| checkpoint.id);
-        self.status.set_counters(deployment.counters);
-        self.execution = Some(Execution {
-            mailboxes: deployment.mailboxes,
-            subtasks: deployment.subtasks,
-            launched_at: now,
-            opened: BTreeSet::new(),
-            finished: BTreeSet::new(),
-            accumulators: BTreeMap::new(),
-        });
-        self.executor.launch(deployment.workers).map_err(|error| {
-            Error::new(ErrorKind::Resource, Recovery::Restart, format!("cannot start the workers: {error}"))
-        })
     }
 
     fn take_signal(&mut self, signal: Signal, now: Nanos) {
@@ -338,21 +332,7 @@ impl<E: Executor> Supervisor<E> {
 
     /// False if the execution is over: what it sent before it was stopped means nothing any more.
     fn runs(&self, attempt: Attempt) -> bool {
-        attempt == self.attempt && self.restart_at.is_none() && !self.state.is_terminal()
-    }
-
-    fn opened(&mut self, subtask: SubtaskId, now: Nanos) {
-        let Some(execution) = self.execution.as_mut() else { return };
-        execution.opened.insert(subtask);
-        if execution.opened.len() < execution.subtasks.len() {
-            return;
-        }
-        execution.mailboxes.broadcast(SubtaskCommand::Start);
-        self.restore = now.since(execution.launched_at);
-        self.started_at.get_or_insert(now);
-        let started = Event::Started { attempt: self.attempt, subtasks: execution.subtasks.clone() };
-        self.transition(JobEvent::Deployed);
-        self.coordinate(started, now);
+        attempt == self.attempt && self.restart_at.is_none() && self.ending.is_none()
     }
 
     fn finished(&mut self, subtask: SubtaskId, accumulators: BTreeMap<String, u64>, now: Nanos) {
@@ -364,19 +344,18 @@ impl<E: Executor> Supervisor<E> {
             }
         }
         if execution.finished.len() == execution.subtasks.len() {
-            self.ended_at = Some(now);
-            self.executor.stop(true);
-            self.transition(JobEvent::Finished);
+            self.end(JobEvent::Finished, now);
         }
     }
 
     /// The execution failed: another one follows, or the job has failed.
     fn fail(&mut self, error: Error, now: Nanos) {
-        if self.state.is_terminal() || self.restart_at.is_some() {
+        if self.ending.is_some() || self.restart_at.is_some() {
             // One execution fails once; what its other parts report while they are being stopped is for the log.
-            tracing::warn!(target: "stoplog::job", job = %self.job_id, attempt = %self.attempt, "{error}");
+            tracing::warn!(target: "stoplog::job", job = %self.job_id(), attempt = %self.attempt, "{error}");
             return;
         }
+        let error = self.rejected_if_not_begun(error);
         self.executor.stop(false);
         self.ended_at = Some(now);
         self.coordinate(Event::AttemptFailed { attempt: self.attempt }, now);
@@ -387,25 +366,23 @@ impl<E: Executor> Supervisor<E> {
         match decision {
             RestartDecision::After(delay) => {
                 tracing::warn!(
-                    target: "stoplog::job", job = %self.job_id, attempt = %self.attempt, ?delay, "{error}; restarting"
+                    target: "stoplog::job", job = %self.job_id(), attempt = %self.attempt, ?delay, "{error}; restarting"
                 );
                 self.transition(JobEvent::Restart);
                 self.restart_at = Some(now.after(delay));
                 self.status.set_restarts(self.restarts.granted());
             }
             RestartDecision::GiveUp => {
-                tracing::error!(target: "stoplog::job", job = %self.job_id, attempt = %self.attempt, "{error}");
+                tracing::error!(target: "stoplog::job", job = %self.job_id(), attempt = %self.attempt, "{error}");
                 self.error = Some(error);
-                self.transition(JobEvent::Fail);
-                self.coordinate(Event::Shutdown, now);
-                self.transition(JobEvent::Stopped);
+                self.end(JobEvent::Fail, now);
             }
         }
     }
 
     fn restart_if_due(&mut self, now: Nanos) {
         // Which checkpoint is the newest is open while one is being made durable.
-        if self.restart_at.is_some_and(|at| at <= now) && self.coordinator.storing().is_none() {
+        if self.restart_at.is_some_and(|at| at <= now) && !self.awaits_outcome() {
             self.restart_at = None;
             self.attempt = Attempt(self.attempt.0 + 1);
             self.deploy(now);
@@ -413,121 +390,20 @@ impl<E: Executor> Supervisor<E> {
     }
 
     fn stop(&mut self, event: JobEvent, now: Nanos) {
-        if self.state.is_terminal() {
-            return;
-        }
-        self.restart_at = None;
-        self.executor.stop(true);
-        self.ended_at = Some(now);
-        self.transition(event);
-        self.coordinate(Event::Shutdown, now);
-        if event == JobEvent::Cancel {
-            self.transition(JobEvent::Stopped);
+        if self.ending.is_none() {
+            self.end(event, now);
         }
     }
 
     fn transition(&mut self, event: JobEvent) {
         match self.state.next(event) {
             Ok(state) => {
-                tracing::info!(target: "stoplog::job", job = %self.job_id, from = %self.state, to = %state, "job state");
+                tracing::info!(target: "stoplog::job", job = %self.job_id(), from = %self.state, to = %state, "job state");
                 self.state = state;
                 self.status.set_state(state);
             }
             Err(illegal) => panic!("the supervisor is wrong about the job: {illegal}"),
         }
-    }
-
-    fn coordinate(&mut self, event: Event<SubtaskSnapshot>, now: Nanos) {
-        let mut actions = Vec::new();
-        let last = self.coordinator.counts().last;
-        self.coordinator.handle(event, now, &mut actions);
-        // Not where subtasks are told: a checkpoint may complete after its execution has ended.
-        if let Some(completed) = self.coordinator.counts().last.filter(|completed| Some(*completed) != last) {
-            let summary = self.measured.completed(completed);
-            self.under_way.end(completed.id);
-            tracing::debug!(
-                target: "stoplog::checkpoint::coordinator",
-                job = %self.job_id, checkpoint = %summary.id, duration = ?summary.duration, bytes = summary.bytes, "completed"
-            );
-        }
-        for action in actions {
-            self.carry_out(action, now);
-        }
-        let in_flight = self.coordinator.in_flight().next().map(|pending| pending.id());
-        let measured = &self.measured;
-        self.status.set_checkpoints(
-            self.coordinator.counts(),
-            in_flight,
-            measured.last,
-            measured.worst_alignment,
-        );
-    }
-
-    fn carry_out(&mut self, action: Action<SubtaskSnapshot>, now: Nanos) {
-        match action {
-            Action::Trigger { checkpoint, sources } => {
-                self.under_way.begin(checkpoint);
-                for source in sources.iter() {
-                    self.send(*source, SubtaskCommand::Checkpoint(Command::Trigger(checkpoint)));
-                }
-            }
-            Action::Store { checkpoint, snapshots } => self.store(checkpoint, snapshots),
-            Action::NotifyComplete { checkpoint } => {
-                self.broadcast(SubtaskCommand::Checkpoint(Command::Complete(checkpoint)));
-            }
-            Action::NotifyAborted { checkpoint, reason } => {
-                tracing::warn!(
-                    target: "stoplog::checkpoint::coordinator",
-                    job = %self.job_id, %checkpoint, "checkpoint aborted: {reason}"
-                );
-                self.measured.aborted(checkpoint);
-                self.under_way.end(checkpoint);
-                self.broadcast(SubtaskCommand::Checkpoint(Command::Abort(checkpoint)));
-            }
-            Action::Discard { checkpoint, .. } => {
-                let storage = Arc::clone(&self.storage);
-                self.executor.pool().spawn_ahead(Box::new(move || {
-                    if let Err(error) = storage.discard(checkpoint) {
-                        tracing::warn!(target: "stoplog::checkpoint", %checkpoint, "cannot be removed: {error}");
-                    }
-                }));
-            }
-            Action::Answer { request, result } => {
-                if let Some(answer) = self.requests.remove(&request) {
-                    let _ = answer.send(result);
-                }
-            }
-            Action::FailJob { reason } => {
-                let message = format!("too many checkpoints failed in a row, the last one because {reason}");
-                self.fail(Error::new(ErrorKind::Checkpoint, Recovery::Restart, message), now);
-            }
-            Action::Finish => self.broadcast(SubtaskCommand::Finish),
-        }
-    }
-
-    fn store(&mut self, id: CheckpointId, snapshots: Vec<(SubtaskId, SubtaskSnapshot)>) {
-        let subtasks: Vec<_> = snapshots.into_iter().map(|(_, snapshot)| snapshot).collect();
-        self.measured.stored(id, subtasks.iter().map(|subtask| subtask.bytes).sum());
-        let now_ms = self.clock.epoch_millis();
-        let pending = self.coordinator.in_flight().find(|pending| pending.id() == id);
-        let age = pending.map_or(Duration::ZERO, |pending| self.clock.now().since(pending.triggered()));
-        let checkpoint = CompletedCheckpoint {
-            id,
-            job: self.job_id,
-            max_parallelism: self.plan.max_parallelism,
-            triggered_at_ms: now_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-            completed_at_ms: now_ms,
-            subtasks,
-        };
-        let (storage, events) = (Arc::clone(&self.storage), self.events.clone());
-        self.executor.pool().spawn_ahead(Box::new(move || {
-            let stored = match catch_unwind(AssertUnwindSafe(|| storage.commit(&checkpoint))) {
-                Ok(Ok(())) => SupervisorEvent::Stored(checkpoint.id),
-                Ok(Err(error)) => SupervisorEvent::StoreFailed(checkpoint.id, error.to_string()),
-                Err(_) => SupervisorEvent::StoreFailed(checkpoint.id, "the storage panicked".to_owned()),
-            };
-            let _ = events.send(stored);
-        }));
     }
 
     fn send(&self, subtask: SubtaskId, command: SubtaskCommand) {
@@ -543,7 +419,7 @@ impl<E: Executor> Supervisor<E> {
     }
 }
 
-fn snapshot_error(error: crate::snapshot::SnapshotError) -> Error {
+fn snapshot_error(error: SnapshotError) -> Error {
     // What is damaged stays damaged; a storage that did not answer may do so next time. Never an older checkpoint instead.
     let recovery = if error.is_transient() { Recovery::Restart } else { Recovery::GiveUp };
     Error::caused_by(ErrorKind::Snapshot, recovery, &error.into())

@@ -24,7 +24,7 @@ use crate::base::progress::Progress;
 use crate::base::rng::{Rng, splitmix64};
 use crate::checkpoint::protocol::{Message, Report};
 use crate::job::supervisor::{Request, Supervisor, SupervisorEvent};
-use crate::job::{JobResult, JobStatus};
+use crate::job::{JobOrigin, JobResult, JobStatus};
 use crate::runtime::signal::Signal;
 use crate::snapshot::CheckpointStorage;
 
@@ -118,17 +118,25 @@ impl Simulation {
         storage: Arc<dyn CheckpointStorage>,
         options: SimOptions,
     ) -> Result<Self, Error> {
+        let origin = JobOrigin::in_storage(JobId::from_words(0, options.seed), storage);
+        Self::with_origin(job, origin, options)
+    }
+
+    /// A run of the job that goes on from this origin and has deployed its first execution.
+    ///
+    /// # Errors
+    /// If the storage cannot be read.
+    pub fn with_origin(job: JobGraph, origin: JobOrigin, options: SimOptions) -> Result<Self, Error> {
         let clock = Arc::new(VirtualClock::default());
         let (sender, receiver) = unbounded();
         let timeout = job.config.checkpoints.timeout;
         let mut rng = Rng::new(splitmix64(options.seed));
         let speeds = (0..options.workers).map(|_| 1 + rng.below(8)).collect();
         let mut supervisor = Supervisor::new(
-            JobId::from_words(0, options.seed),
+            origin,
             job,
             SimExecutor::new(options.workers),
             Arc::clone(&clock) as Arc<dyn Clock>,
-            storage,
             sender.clone(),
             Arc::<JobStatus>::default(),
         )?;
@@ -468,6 +476,8 @@ fn fingerprint(event: &SupervisorEvent) -> u64 {
         }
         SupervisorEvent::Stored(checkpoint) => (7, checkpoint.0, 0),
         SupervisorEvent::StoreFailed(checkpoint, _) => (8, checkpoint.0, 0),
+        SupervisorEvent::Settled(attempt, result) => (12, u64::from(attempt.0), u64::from(result.is_ok())),
+        SupervisorEvent::Concluded(result) => (13, 0, u64::from(result.is_ok())),
         SupervisorEvent::Request(Request::Cancel) => (9, 0, 0),
         SupervisorEvent::Request(Request::Suspend) => (10, 0, 0),
         SupervisorEvent::Request(Request::Checkpoint(_)) => (11, 0, 0),

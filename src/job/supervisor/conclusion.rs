@@ -1,0 +1,149 @@
+//! The end of a job: stop, publish what is promised, record the end, remove what nobody needs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::{Supervisor, SupervisorEvent, snapshot_error};
+use crate::base::clock::Nanos;
+use crate::base::error::{Error, ErrorKind, Recovery};
+use crate::checkpoint::Event;
+use crate::config::CheckpointRetention;
+use crate::job::executor::Executor;
+use crate::job::lifecycle::JobEvent;
+use crate::job::sinks::JobSinks;
+use crate::snapshot::Conclusion;
+
+/// How a job ends. While it is set nothing begins any more; the job is over once that is recorded.
+#[derive(Debug)]
+pub(super) struct Ending {
+    /// `Finished`, `Suspended`, `Cancel` or `Fail`.
+    event: JobEvent,
+    is_concluding: bool,
+}
+
+/// True if the checkpoints of a job that ends like this are kept.
+fn keeps_checkpoints(event: JobEvent, is_rejected: bool, retention: Option<CheckpointRetention>) -> bool {
+    use CheckpointRetention as R;
+    match (event, retention) {
+        // Nothing ran: nothing is touched.
+        (JobEvent::Fail, _) if is_rejected => true,
+        (_, Some(R::RetainOnCancellation)) => true,
+        (_, Some(R::NoExternalizedCheckpoints)) => false,
+        (JobEvent::Fail, _) | (JobEvent::Suspended, None) => true,
+        _ => false,
+    }
+}
+
+impl<E: Executor> Supervisor<E> {
+    /// Stops the execution; the rest follows once no outcome is awaited any more.
+    pub(super) fn end(&mut self, event: JobEvent, now: Nanos) {
+        self.restart_at = None;
+        self.executor.stop(event != JobEvent::Fail);
+        self.ended_at = Some(now);
+        if matches!(event, JobEvent::Cancel | JobEvent::Fail) {
+            self.transition(event);
+        }
+        self.ending = Some(Ending { event, is_concluding: false });
+        self.coordinate(Event::Shutdown, now);
+    }
+
+    pub(super) fn conclude_if_ready(&mut self) {
+        if self.awaits_outcome() {
+            return;
+        }
+        let Some(ending) = self.ending.as_mut().filter(|ending| !ending.is_concluding) else { return };
+        ending.is_concluding = true;
+        let is_finished = ending.event == JobEvent::Finished;
+        let is_rejected = self.error.as_ref().is_some_and(|error| error.recovery() == Recovery::RejectJob);
+        let conclusion = Conclusion {
+            is_finished,
+            keeps_checkpoints: keeps_checkpoints(
+                ending.event,
+                is_rejected,
+                self.config.checkpoints.retention,
+            ),
+        };
+        // What a finished job has promised is published, as every subtask has said; of one that never ran nothing is touched.
+        let promised = if is_finished {
+            Ok(Some(self.sinks.transactions(None)))
+        } else if self.started_at.is_some() {
+            self.origin.newest().map(|newest| Some(self.sinks.transactions(newest.as_ref())))
+        } else {
+            Ok(None)
+        };
+        let (job, sinks, events) = (self.job_id(), self.sinks.clone(), self.events.clone());
+        let storage = Arc::clone(&self.origin.storage);
+        self.executor.pool().spawn_ahead(Box::new(move || {
+            let settle = |sinks: &JobSinks| {
+                let settled = match &promised {
+                    Ok(Some(transactions)) => sinks.settle(transactions).map_err(|error| error.to_string()),
+                    Ok(None) => Ok(()),
+                    Err(error) => Err(error.to_string()),
+                };
+                if let Err(error) = settled {
+                    tracing::warn!(target: "stoplog::job", %job, "output is not settled, the next run will try again: {error}");
+                }
+            };
+            if !is_finished {
+                settle(&sinks);
+            }
+            let concluded = catch_unwind(AssertUnwindSafe(|| storage.conclude(conclusion)));
+            let concluded = match concluded {
+                Ok(concluded) => concluded.map_err(snapshot_error),
+                Err(_) => {
+                    Err(Error::new(ErrorKind::Snapshot, Recovery::GiveUp, "the storage panicked at the end of the job"))
+                }
+            };
+            if is_finished && concluded.is_ok() {
+                settle(&sinks);
+            }
+            sinks.release();
+            let _ = events.send(SupervisorEvent::Concluded(concluded));
+        }));
+    }
+
+    pub(super) fn concluded(&mut self, result: Result<(), Error>) {
+        let Some(Ending { event, .. }) = self.ending else { return };
+        match (event, result) {
+            (JobEvent::Finished, Err(error)) => {
+                // Whoever resumes the job must find that it is finished, or it is not.
+                let message =
+                    format!("everything is done, but the end of the job cannot be recorded: {error}");
+                self.error = Some(Error::new(ErrorKind::Snapshot, Recovery::GiveUp, message));
+                self.transition(JobEvent::Fail);
+                self.transition(JobEvent::Stopped);
+                return;
+            }
+            (_, Err(error)) => {
+                tracing::warn!(target: "stoplog::job", job = %self.job_id(), "{error}");
+            }
+            (_, Ok(())) => {}
+        }
+        match event {
+            JobEvent::Cancel | JobEvent::Fail => self.transition(JobEvent::Stopped),
+            event => self.transition(event),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_are_kept_as_the_retention_says() {
+        use CheckpointRetention as R;
+        let ends = [JobEvent::Finished, JobEvent::Cancel, JobEvent::Suspended, JobEvent::Fail];
+        let table = [
+            (None, [false, false, true, true]),
+            (Some(R::RetainOnCancellation), [true, true, true, true]),
+            (Some(R::DeleteOnCancellation), [false, false, false, true]),
+            (Some(R::NoExternalizedCheckpoints), [false, false, false, false]),
+        ];
+        for (retention, expected) in table {
+            let kept = ends.map(|end| keeps_checkpoints(end, false, retention));
+            assert_eq!(kept, expected, "{retention:?}");
+            assert!(keeps_checkpoints(JobEvent::Fail, true, retention), "a rejected job removes nothing");
+        }
+    }
+}
