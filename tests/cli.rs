@@ -249,13 +249,11 @@ fn mistakes_are_all_named_and_nothing_is_started() {
     refused(&["run"], &["JOB"]);
     refused(&["run", "wordcont", "--input", "x"], &["wordcont", "wordcount"]);
     refused(&["run", "wordcount"], &["--input"]);
-    refused(&["run", "keyed-count", "--resume"], &["--resume"]);
     refused(&["run", "keyed-count", "--latency"], &["--latency"]);
-    refused(&["run", "keyed-count", "--checkpoint-dir", "x"], &["--checkpoint-dir"]);
     refused(&["run", "keyed-count", "--job-id", "12"], &["32 hexadecimal digits"]);
     refused(&["run", "keyed-count", "--skew", "steep"], &["zipf:S"]);
     refused(&["run", "keyed-count", "--checkpoint-mode", "at-least-once"], &["not available yet"]);
-    refused(&["run", "keyed-count", "--backend", "rocksdb"], &["not available yet"]);
+    refused(&["run", "keyed-count", "--backend", "paper"], &["state.backend.type is \"paper\"", "heap"]);
     refused(&["run", "keyed-count", "-p", "0"], &["parallelism.default is 0"]);
     refused(
         &["run", "keyed-count", "-p", "9", "--max-parallelism", "8"],
@@ -286,6 +284,56 @@ fn mistakes_are_all_named_and_nothing_is_started() {
     fs::write(scratch.path().join("part-0"), "of another run").unwrap();
     let directory = scratch.path().to_str().unwrap();
     refused(&["run", "wordcount", "--input", SHAKESPEARE, "--output", directory], &[directory, "not empty"]);
+}
+
+#[test]
+fn how_a_job_may_go_on_is_checked_before_it_starts() {
+    let run = ["run", "keyed-count", "--records", "10"];
+    let refused = |args: &[&str], words: &[&str]| refused(&[&run[..], args].concat(), words);
+    refused(&["--resume"], &["--checkpoint-dir", "execution.checkpointing.dir"]);
+    let both = ["--resume", "-s", "/snapshot", "--checkpoint-dir", "/chk"];
+    refused(&both, &["--resume", "-s/--from-savepoint", "execution.state-recovery.path"]);
+    let by_key =
+        ["--resume", "-D", "execution.state-recovery.path=/snapshot", "-D", "state.checkpoints.dir=/chk"];
+    refused(&by_key, &["--resume", "execution.state-recovery.path"]);
+    refused(&["-s", "/snapshot", "--claim-mode", "claim"], &["CLAIM is not available yet"]);
+    refused(&["--claim-mode", "mine"], &["execution.state-recovery.claim-mode", "NO_CLAIM"]);
+    refused(
+        &["--checkpoint-dir", "hdfs://host/chk"],
+        &["execution.checkpointing.dir", "\"hdfs\"", "file:///path"],
+    );
+    refused(&["--config", "/no/such/file"], &["--config /no/such/file", "No such file"]);
+}
+
+#[test]
+fn a_file_of_settings_gives_way_to_keys_and_they_to_options() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("conf.yaml");
+    let path = file.to_str().unwrap();
+    let plan = |args: &[&str]| {
+        let run = ["run", "keyed-count", "--records", "10", "--explain", "--config", path];
+        let output = stoplog(&[&run[..], args].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        (String::from_utf8(output.stdout.clone()).unwrap(), stderr(&output))
+    };
+    fs::write(&file, "state.backend: rocksdb\nparallelism:\n  default: 5\n").unwrap();
+    let (text, notes) = plan(&[]);
+    assert!(text.contains("parallelism 5"), "{text}");
+    for note in
+        ["note: state.backend is the 1.x name of state.backend.type\n", "note: state.backend is rocksdb, "]
+    {
+        assert_eq!(notes.matches(note).count(), 1, "{notes}");
+    }
+    let by_key = ["-D", "parallelism.default=6"];
+    assert!(plan(&by_key).0.contains("parallelism 6"));
+    assert!(plan(&[&["-p", "7"], &by_key[..]].concat()).0.contains("parallelism 7"));
+    fs::write(&file, "execution.checkpoint.interval: 1s\nparallelism.default: many\n").unwrap();
+    let both = [
+        &format!("--config {path}: line 1: unknown configuration key")[..],
+        "\"execution.checkpointing.interval\"",
+        &format!("--config {path}: line 2: parallelism.default is \"many\""),
+    ];
+    refused(&["run", "keyed-count", "--config", path], &both);
 }
 
 #[test]

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The greatest [`CheckpointConfig::inline_threshold`], in bytes: metadata is read whole, and by one thread.
+pub const INLINE_THRESHOLD_MAX: usize = 1 << 20;
+
 /// How checkpoints are taken. The default: none by themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointConfig {
@@ -21,12 +24,15 @@ pub struct CheckpointConfig {
     pub num_retained: u32,
     /// The directory under which each job has one for its checkpoints. `None` (the default): checkpoints live in memory.
     pub dir: Option<PathBuf>,
+    /// The directory for savepoints whose request names none. `None` (the default): a request must name one. Nothing reads it yet.
+    pub savepoint_dir: Option<PathBuf>,
     /// What becomes of the checkpoints when the job ends. `None` (the default): they are kept if it failed or was suspended,
     /// and removed if it is finished or was cancelled.
     pub retention: Option<CheckpointRetention>,
     /// How state is compressed. Default: zstd.
     pub compression: SnapshotCompression,
-    /// The state of a subtask is stored in the checkpoint's metadata if it has no more bytes than this. Default: 20 KiB.
+    /// The state of a subtask is stored in the checkpoint's metadata if it has no more bytes than this, at most
+    /// [`INLINE_THRESHOLD_MAX`]. Default: 20 KiB.
     pub inline_threshold: usize,
 }
 
@@ -63,6 +69,7 @@ impl Default for CheckpointConfig {
             tolerable_failures: 0,
             num_retained: 1,
             dir: None,
+            savepoint_dir: None,
             retention: None,
             compression: SnapshotCompression::default(),
             inline_threshold: 20 << 10,
@@ -85,6 +92,10 @@ impl CheckpointConfig {
             ),
             (self.max_concurrent == 0, SettingsError::ZeroConcurrent),
             (self.num_retained == 0, SettingsError::ZeroRetained),
+            (
+                self.inline_threshold > INLINE_THRESHOLD_MAX,
+                SettingsError::InlineThreshold { bytes: self.inline_threshold },
+            ),
         ];
         let faults: Vec<_> =
             faults.into_iter().filter_map(|(present, fault)| present.then_some(fault)).collect();
@@ -117,6 +128,14 @@ pub enum SettingsError {
     /// No checkpoint is kept.
     #[error("execution.checkpointing.num-retained must be at least 1")]
     ZeroRetained,
+    /// Too much state would stand in the metadata.
+    #[error(
+        "execution.checkpointing.data-inline-threshold is {bytes} bytes; it must be at most {INLINE_THRESHOLD_MAX} (1mb)"
+    )]
+    InlineThreshold {
+        /// The threshold asked for.
+        bytes: usize,
+    },
 }
 
 #[cfg(test)]
@@ -150,6 +169,7 @@ mod tests {
             min_pause: Duration::ZERO,
             max_concurrent: 0,
             num_retained: 0,
+            inline_threshold: INLINE_THRESHOLD_MAX + 1,
             ..CheckpointConfig::default()
         };
         let faults = settings.validate().unwrap_err();
@@ -159,7 +179,8 @@ mod tests {
                 SettingsError::ZeroInterval,
                 SettingsError::ZeroTimeout,
                 SettingsError::ZeroConcurrent,
-                SettingsError::ZeroRetained
+                SettingsError::ZeroRetained,
+                SettingsError::InlineThreshold { bytes: INLINE_THRESHOLD_MAX + 1 },
             ]
         );
     }

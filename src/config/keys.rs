@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Cores, IdleStrategy, JobConfig, RestartConfig};
+use super::values::{
+    Fault, boolean, choice, compression, cores, duration, edit_distance, local_path, number, retention, size,
+};
+use super::{IdleStrategy, JobConfig, RestartConfig};
 
 /// A key or its value is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +29,16 @@ pub enum ConfigError {
         /// What would be valid.
         expected: &'static str,
     },
+    /// The value lies in a file system that this build cannot reach.
+    #[error(
+        "{key} names the file system {scheme:?}, which is not built in: name a local one, as a path or as file:///path"
+    )]
+    Scheme {
+        /// The key.
+        key: String,
+        /// Name of the file system, such as `hdfs`.
+        scheme: String,
+    },
     /// The key is known, but the engine cannot do what it asks for.
     #[error("{key} is not supported: {reason}")]
     Refused {
@@ -34,57 +47,204 @@ pub enum ConfigError {
         /// Why not.
         reason: &'static str,
     },
+    /// The same setting stands in a file twice, perhaps once by an older name.
+    #[error("{key} is set in line {first_line} already; keep one of them")]
+    Repeated {
+        /// The key, as given the second time.
+        key: String,
+        /// Where it is set first, counted from 1.
+        first_line: u64,
+    },
+    /// Something is wrong in a line of a file.
+    #[error("line {line}: {error}")]
+    AtLine {
+        /// The line, counted from 1.
+        line: u64,
+        /// What is wrong.
+        error: Box<ConfigError>,
+    },
+    /// A file is not what it should be.
+    #[error("not valid YAML: {message}")]
+    NotYaml {
+        /// What the reader says, with the place.
+        message: String,
+    },
 }
 
-/// Every key, its older name if it has one, and its meaning.
-pub const KEYS: &[(&str, Option<&str>, &str)] = &[
-    ("parallelism.default", None, "subtasks of operators that name no parallelism"),
-    ("pipeline.max-parallelism", None, "key groups, 1 to 32768"),
-    ("pipeline.name", None, "name of the job"),
-    ("execution.checkpointing.interval", None, "time between checkpoints; unset: none"),
-    ("execution.checkpointing.timeout", None, "a checkpoint that takes longer is abandoned"),
-    ("execution.checkpointing.min-pause", None, "least time between two checkpoints"),
-    ("execution.checkpointing.max-concurrent-checkpoints", None, "checkpoints in flight at once"),
-    (
+/// A configuration key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConfigKey {
+    /// Its name, as in Flink 2.x where Flink has it.
+    pub name: &'static str,
+    /// Its name in Flink 1.x, which is taken too, with a note.
+    pub old_name: Option<&'static str>,
+    /// The values that it takes.
+    pub values: &'static str,
+    /// What holds if it is not set.
+    pub default: &'static str,
+    /// What it sets.
+    pub meaning: &'static str,
+}
+
+const fn key(
+    name: &'static str,
+    values: &'static str,
+    default: &'static str,
+    meaning: &'static str,
+) -> ConfigKey {
+    ConfigKey { name, old_name: None, values, default, meaning }
+}
+
+impl ConfigKey {
+    const fn once(mut self, old_name: &'static str) -> Self {
+        self.old_name = Some(old_name);
+        self
+    }
+}
+
+/// Every key that can be set.
+pub const KEYS: &[ConfigKey] = &[
+    key("parallelism.default", "number", "number of cores", "subtasks of operators that name no parallelism"),
+    key(
+        "pipeline.max-parallelism",
+        "1 to 32768",
+        "of the snapshot restored, else 128",
+        "key groups; a job keeps the number that it began with",
+    ),
+    key("pipeline.name", "text", "name of the job in the command", "name of the job, for people"),
+    key(
+        "execution.checkpointing.interval",
+        "duration",
+        "no checkpoints",
+        "time from one checkpoint to the next",
+    ),
+    key("execution.checkpointing.timeout", "duration", "10min", "a checkpoint that takes longer is aborted"),
+    key("execution.checkpointing.min-pause", "duration", "0ms", "least time between two checkpoints"),
+    key("execution.checkpointing.max-concurrent-checkpoints", "number", "1", "checkpoints under way at once"),
+    key(
         "execution.checkpointing.tolerable-failed-checkpoints",
-        None,
+        "number",
+        "0",
         "checkpoints that may fail in a row before the job does",
     ),
-    (
-        "execution.checkpointing.num-retained",
-        Some("state.checkpoints.num-retained"),
-        "completed checkpoints kept",
+    key("execution.checkpointing.num-retained", "number", "1", "completed checkpoints that are kept")
+        .once("state.checkpoints.num-retained"),
+    key(
+        "execution.checkpointing.mode",
+        "EXACTLY_ONCE",
+        "EXACTLY_ONCE",
+        "what a record counts for after a failure",
     ),
-    ("execution.checkpointing.mode", None, "EXACTLY_ONCE"),
-    ("state.backend.type", Some("state.backend"), "hashmap"),
-    ("state.backend.async", None, "false: snapshots are written on the subtask's core"),
-    ("restart-strategy.type", Some("restart-strategy"), "none or fixed-delay"),
-    ("restart-strategy.fixed-delay.attempts", None, "restarts before the job stays failed"),
-    ("restart-strategy.fixed-delay.delay", None, "pause before a restart"),
-    ("taskmanager.cores", None, "cores to pin to: a count, or a list such as 0,2,3"),
-    ("taskmanager.idle-strategy", None, "busy-spin, back-off or park"),
-    ("taskmanager.ring.capacity", None, "records a ring holds, a power of two"),
-    (
+    key(
+        "execution.checkpointing.dir",
+        "directory",
+        "in memory",
+        "directory under which each job has one for its checkpoints",
+    )
+    .once("state.checkpoints.dir"),
+    key(
+        "execution.checkpointing.savepoint-dir",
+        "directory",
+        "none",
+        "directory for savepoints whose request names none; checked and kept, nothing reads it yet",
+    )
+    .once("state.savepoints.dir"),
+    key(
+        "execution.checkpointing.externalized-checkpoint-retention",
+        "RETAIN_ON_CANCELLATION, DELETE_ON_CANCELLATION, NO_EXTERNALIZED_CHECKPOINTS",
+        "kept on failure and suspension, removed otherwise",
+        "what becomes of the checkpoints when the job ends",
+    ),
+    key(
+        "execution.checkpointing.snapshot-compression",
+        "zstd, lz4, none (true is zstd, false is none)",
+        "zstd",
+        "how state is compressed",
+    ),
+    key(
+        "execution.checkpointing.data-inline-threshold",
+        "size, at most 1mb",
+        "20kb",
+        "state of a subtask that has no more bytes stands in the checkpoint's metadata",
+    )
+    .once("state.storage.fs.memory-threshold"),
+    key(
+        "execution.checkpointing.incremental",
+        "true, false",
+        "false",
+        "each checkpoint is full, also with true",
+    )
+    .once("state.backend.incremental"),
+    key(
+        "execution.checkpointing.checkpoints-after-tasks-finish",
+        "true",
+        "true",
+        "subtasks that have read all of their input take part in checkpoints",
+    ),
+    key(
+        "execution.state-recovery.path",
+        "path",
+        "none",
+        "savepoint or retained checkpoint from which the job goes on: its directory or its `_metadata`",
+    ),
+    key(
+        "execution.state-recovery.claim-mode",
+        "NO_CLAIM",
+        "NO_CLAIM",
+        "the snapshot restored stays its owner's",
+    ),
+    key(
+        "execution.state-recovery.allow-repeated-output",
+        "true, false",
+        "false",
+        "the job may start although output that was published after the snapshot will be repeated",
+    ),
+    key(
+        "state.backend.type",
+        "hashmap, heap, filesystem, memory; rocksdb with a note",
+        "hashmap",
+        "where keyed state lives: on the heap, whichever of them is named",
+    )
+    .once("state.backend"),
+    key("state.backend.async", "true, false", "true", "false: snapshots are written on the subtask's core"),
+    key(
+        "restart-strategy.type",
+        "none, fixed-delay",
+        "fixed-delay with checkpoints, else none",
+        "what happens when the job fails",
+    )
+    .once("restart-strategy"),
+    key(
+        "restart-strategy.fixed-delay.attempts",
+        "number",
+        "4294967295",
+        "restarts before the job stays failed",
+    ),
+    key("restart-strategy.fixed-delay.delay", "duration", "1s", "pause before a restart"),
+    key(
+        "taskmanager.cores",
+        "number, or a list such as 0,2,3",
+        "all that the process may use",
+        "cores that workers are pinned to: how many, or which",
+    ),
+    key(
+        "taskmanager.idle-strategy",
+        "busy-spin, back-off, park",
+        "back-off",
+        "what a worker does without work",
+    ),
+    key("taskmanager.ring.capacity", "power of two from 2 to 1048576", "4096", "records that a ring holds"),
+    key(
         "taskmanager.memory.parking.max-bytes",
-        None,
-        "bytes for rings of parked channels beyond their capacity",
+        "size",
+        "64mb",
+        "bytes that the rings of parked channels may take beyond their capacity, in the whole job",
     ),
-    ("taskmanager.snapshot.threads", None, "threads that write snapshots"),
+    key("taskmanager.snapshot.threads", "1 to 256", "1", "threads that write snapshots"),
 ];
 
 /// Keys of Flink that have a place here later.
 const LATER: &[&str] = &[
-    "execution.checkpointing.dir",
-    "state.checkpoints.dir",
-    "execution.checkpointing.savepoint-dir",
-    "state.savepoints.dir",
-    "execution.checkpointing.incremental",
-    "state.backend.incremental",
-    "execution.checkpointing.snapshot-compression",
-    "execution.checkpointing.checkpoints-after-tasks-finish",
-    "execution.checkpointing.externalized-checkpoint-retention",
-    "execution.state-recovery.path",
-    "execution.state-recovery.claim-mode",
     "execution.state-recovery.ignore-unclaimed-state",
     "rest.port",
     "rest.bind-address",
@@ -120,27 +280,32 @@ impl JobConfig {
         if LATER.contains(&key) {
             return Err(ConfigError::Refused { key: key.to_owned(), reason: "it is not available yet" });
         }
-        let known = KEYS.iter().find(|(name, alias, _)| *name == key || *alias == Some(key));
-        let Some((name, alias, _)) = known else {
-            let names = KEYS.iter().map(|(name, ..)| *name);
-            let nearest = names.map(|name| (edit_distance(name, key), name)).min();
-            let nearest =
-                nearest.filter(|(distance, name)| *distance <= name.len() / 2).map(|(_, name)| name);
-            return Err(ConfigError::UnknownKey { key: key.to_owned(), nearest });
+        let known = KEYS.iter().find(|known| known.name == key || known.old_name == Some(key));
+        let Some(known) = known else {
+            return Err(ConfigError::UnknownKey { key: key.to_owned(), nearest: nearest(key) });
         };
-        if *alias == Some(key) {
-            tracing::warn!(target: "stoplog::config", "{key} is an old name of {name}");
+        match self.set_known(known.name, key, value.trim()) {
+            Ok(()) if known.name == key => Ok(()),
+            Ok(()) => {
+                self.note(format!("{key} is the 1.x name of {}", known.name));
+                Ok(())
+            }
+            Err(Fault::Expected(expected)) => {
+                Err(ConfigError::Value { key: key.to_owned(), value: value.to_owned(), expected })
+            }
+            Err(Fault::Scheme(scheme)) => Err(ConfigError::Scheme { key: key.to_owned(), scheme }),
+            Err(Fault::Refused(reason)) => Err(ConfigError::Refused { key: key.to_owned(), reason }),
         }
-        let expected = self.set_known(name, value.trim());
-        expected.map_err(|expected| ConfigError::Value {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            expected,
-        })
     }
 
-    /// Answers what would have been valid if the value is not.
-    fn set_known(&mut self, key: &'static str, value: &str) -> Result<(), &'static str> {
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// `given` is the name by which the key was called, for notes.
+    fn set_known(&mut self, key: &'static str, given: &str, value: &str) -> Result<(), Fault> {
         let checkpoints = &mut self.checkpoints;
         match key {
             "parallelism.default" => self.parallelism = number(value)?,
@@ -156,20 +321,52 @@ impl JobConfig {
                 checkpoints.tolerable_failures = number(value)?;
             }
             "execution.checkpointing.num-retained" => checkpoints.num_retained = number(value)?,
-            "execution.checkpointing.mode" => match value.to_ascii_lowercase().replace('_', "-").as_str() {
+            "execution.checkpointing.mode" => match choice(value).as_str() {
                 "exactly-once" => {}
-                _ => return Err("exactly-once (at-least-once is not available yet)"),
+                _ => return Err("exactly-once (at-least-once is not available yet)".into()),
             },
+            "execution.checkpointing.dir" => checkpoints.dir = Some(local_path(value)?),
+            "execution.checkpointing.savepoint-dir" => checkpoints.savepoint_dir = Some(local_path(value)?),
+            "execution.checkpointing.externalized-checkpoint-retention" => {
+                checkpoints.retention = Some(retention(value)?);
+            }
+            "execution.checkpointing.snapshot-compression" => checkpoints.compression = compression(value)?,
+            "execution.checkpointing.data-inline-threshold" => checkpoints.inline_threshold = size(value)?,
+            "execution.checkpointing.incremental" => {
+                if boolean(value)? {
+                    self.note(format!("{given} is true, but each checkpoint is full"));
+                }
+            }
+            "execution.checkpointing.checkpoints-after-tasks-finish" => {
+                if !boolean(value)? {
+                    return Err(Fault::Refused(
+                        "a subtask that has read all of its input always takes part in checkpoints; without that, \
+                         none could complete until the job ends",
+                    ));
+                }
+            }
+            "execution.state-recovery.path" => self.recovery.path = Some(local_path(value)?),
+            "execution.state-recovery.claim-mode" => match choice(value).as_str() {
+                "no-claim" => {}
+                "claim" => return Err(Fault::Refused("CLAIM is not available yet; NO_CLAIM is")),
+                _ => return Err("NO_CLAIM (CLAIM is not available yet)".into()),
+            },
+            "execution.state-recovery.allow-repeated-output" => {
+                self.recovery.allows_repeated_output = boolean(value)?;
+            }
             "state.backend.type" => match value {
                 "hashmap" | "heap" | "filesystem" | "memory" => {}
-                _ => return Err("hashmap or heap (rocksdb is not available yet)"),
+                "rocksdb" => self.note(format!(
+                    "{given} is rocksdb, which this build does not have: keyed state lives on the heap"
+                )),
+                _ => return Err("hashmap, heap or rocksdb".into()),
             },
             "state.backend.async" => self.async_snapshots = boolean(value)?,
             "restart-strategy.type" => {
                 self.restart = Some(match value {
                     "none" | "off" | "disable" => RestartConfig::None,
                     "fixed-delay" | "fixeddelay" => self.fixed_delay(),
-                    _ => return Err("none or fixed-delay"),
+                    _ => return Err("none or fixed-delay".into()),
                 });
             }
             "restart-strategy.fixed-delay.attempts" => {
@@ -186,7 +383,7 @@ impl JobConfig {
                     "busy-spin" => IdleStrategy::BusySpin,
                     "back-off" | "backoff" => IdleStrategy::BackOff,
                     "park" => IdleStrategy::Park,
-                    _ => return Err("busy-spin, back-off or park"),
+                    _ => return Err("busy-spin, back-off or park".into()),
                 };
             }
             "taskmanager.ring.capacity" => self.ring_capacity = number(value)?,
@@ -206,165 +403,11 @@ impl JobConfig {
     }
 }
 
-fn number<N: std::str::FromStr>(value: &str) -> Result<N, &'static str> {
-    value.parse().map_err(|_| "a whole number")
-}
-
-fn boolean(value: &str) -> Result<bool, &'static str> {
-    value.parse().map_err(|_| "true or false")
-}
-
-fn cores(value: &str) -> Result<Cores, &'static str> {
-    const EXPECTED: &str = "a count of at least 1, or a list of cores such as 0,2,3";
-    if value.contains(',') {
-        let cores: Result<_, _> =
-            value.split(',').map(|core| core.trim().parse().map_err(|_| EXPECTED)).collect();
-        return cores.map(Cores::List);
-    }
-    match value.parse() {
-        Ok(0) | Err(_) => Err(EXPECTED),
-        Ok(count) => Ok(Cores::Count(count)),
-    }
-}
-
-/// A number and its unit.
-fn split_unit(value: &str) -> Option<(u64, &str)> {
-    let end = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-    let number = value.get(..end)?.parse().ok()?;
-    Some((number, value.get(end..)?.trim()))
-}
-
-/// Reads a duration: `250ms`, `10s`, `5min`, `1h`, `2d`; a bare number is milliseconds.
-///
-/// # Errors
-/// What would have been valid.
-pub(crate) fn duration(value: &str) -> Result<Duration, &'static str> {
-    const EXPECTED: &str = "a duration such as 250ms, 10s or 5min";
-    let (number, unit) = split_unit(value).ok_or(EXPECTED)?;
-    let nanos_per_unit: u64 = match unit {
-        "ns" => 1,
-        "us" | "µs" => 1_000,
-        "ms" | "milli" | "millis" | "" => 1_000_000,
-        "s" | "sec" | "second" | "seconds" => 1_000_000_000,
-        "m" | "min" | "minute" | "minutes" => 60_000_000_000,
-        "h" | "hour" | "hours" => 3_600_000_000_000,
-        "d" | "day" | "days" => 86_400_000_000_000,
-        _ => return Err(EXPECTED),
-    };
-    number.checked_mul(nanos_per_unit).map(Duration::from_nanos).ok_or(EXPECTED)
-}
-
-/// Reads a size in bytes: `64kb`, `1gb`; a bare number is bytes, units are powers of 1024 as in Flink.
-///
-/// # Errors
-/// What would have been valid.
-pub(crate) fn size(value: &str) -> Result<usize, &'static str> {
-    const EXPECTED: &str = "a size such as 64kb, 16mb or 1gb";
-    let (number, unit) = split_unit(value).ok_or(EXPECTED)?;
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "b" | "bytes" | "" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        _ => return Err(EXPECTED),
-    };
-    number.checked_mul(1 << shift).and_then(|bytes| usize::try_from(bytes).ok()).ok_or(EXPECTED)
-}
-
-/// Levenshtein's distance, for suggestions.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.chars().enumerate() {
-            let replaced = diagonal + usize::from(from != to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
+/// The known key that looks most like this one, if one does.
+fn nearest(key: &str) -> Option<&'static str> {
+    let names = KEYS.iter().map(|known| (edit_distance(known.name, key), known.name));
+    names.min().filter(|(distance, name)| *distance <= name.len() / 2).map(|(_, name)| name)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_and_sizes_are_read_as_flink_writes_them() {
-        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(duration("60000"), Ok(Duration::from_secs(60)));
-        assert_eq!(duration("5min"), Ok(Duration::from_secs(300)));
-        assert_eq!(duration("10 s"), Ok(Duration::from_secs(10)));
-        for wrong in ["", "s", "-1s", "1.5s", "5 parsecs", "99999999999999999999", "9999999999999d"] {
-            assert!(duration(wrong).is_err(), "{wrong:?}");
-        }
-        assert_eq!(size("64kb"), Ok(65_536));
-        assert_eq!(size("1gb"), Ok(1 << 30));
-        assert!(size("99999999999tb").is_err());
-    }
-
-    #[test]
-    fn every_key_and_alias_is_handled_and_bad_values_say_what_is_expected() {
-        for (key, alias, _) in KEYS {
-            for name in [Some(*key), *alias].into_iter().flatten() {
-                if *key != "pipeline.name" {
-                    let error = JobConfig::default().set(name, "nonsense").unwrap_err();
-                    assert!(error.to_string().contains("is expected"), "{error}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn cores_are_a_count_or_a_list_without_repeats() {
-        let cores = |value: &str| {
-            let mut config = JobConfig::default();
-            config.set("taskmanager.cores", value).map(|()| (config.cores.clone(), config.faults()))
-        };
-        assert_eq!(cores("2").unwrap(), (Cores::Count(2), vec![]));
-        assert_eq!(cores("0, 3").unwrap(), (Cores::List(vec![0, 3]), vec![]));
-        assert!(cores("1,1").unwrap().1[0].contains("core 1 twice"));
-        assert!(cores("0").is_err() && cores("0,x").is_err() && cores("").is_err());
-    }
-
-    #[test]
-    fn an_unknown_key_is_answered_with_the_nearest_one() {
-        let error = JobConfig::default().set("execution.checkpoint.interval", "1s").unwrap_err();
-        assert!(error.to_string().contains("\"execution.checkpointing.interval\""), "{error}");
-        let error = JobConfig::default().set("foo", "1").unwrap_err();
-        assert_eq!(error.to_string(), "unknown configuration key \"foo\"");
-        let error = JobConfig::default().set("state.checkpoints.dir", "/x").unwrap_err();
-        assert!(error.to_string().contains("not available yet"), "{error}");
-        assert!(JobConfig::default().set("execution.checkpointing.unaligned.enabled", "false").is_ok());
-        let error = JobConfig::default().set("pipeline.object-reuse", "true").unwrap_err();
-        assert!(error.to_string().contains("nothing to reuse"), "{error}");
-    }
-
-    #[test]
-    fn the_parts_of_the_restart_strategy_come_in_any_order() {
-        let expected = Some(RestartConfig::FixedDelay { attempts: 3, delay: Duration::from_millis(5) });
-        let settings = [
-            ("restart-strategy.fixed-delay.attempts", "3"),
-            ("restart-strategy.type", "fixed-delay"),
-            ("restart-strategy.fixed-delay.delay", "5ms"),
-        ];
-        for first in 0..3 {
-            let mut config = JobConfig::default();
-            for offset in 0..3 {
-                let (key, value) = settings[(first + offset) % 3];
-                config.set(key, value).unwrap();
-            }
-            assert_eq!(config.restart, expected);
-        }
-    }
-
-    #[test]
-    fn faults_name_the_keys_that_contradict_each_other() {
-        let mut config = JobConfig::default();
-        config.set("execution.checkpointing.min-pause", "1s").unwrap();
-        config.set("execution.checkpointing.max-concurrent-checkpoints", "2").unwrap();
-        let faults = config.faults().join("\n");
-        assert!(faults.contains("min-pause") && faults.contains("max-concurrent"), "{faults}");
-    }
-}
+mod tests;

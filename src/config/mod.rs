@@ -1,13 +1,19 @@
 //! Settings of a job, checked.
 
+mod builder;
 mod checkpoint;
 mod keys;
+mod values;
+#[cfg(feature = "yaml")]
+mod yaml;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use checkpoint::{CheckpointConfig, CheckpointRetention, SettingsError, SnapshotCompression};
-pub use keys::{ConfigError, KEYS};
+pub use checkpoint::{
+    CheckpointConfig, CheckpointRetention, INLINE_THRESHOLD_MAX, SettingsError, SnapshotCompression,
+};
+pub use keys::{ConfigError, ConfigKey, KEYS};
 
 use crate::base::key_group::MAX_PARALLELISM_LIMIT;
 
@@ -89,6 +95,9 @@ pub struct JobConfig {
     pub snapshot_threads: usize,
     /// False writes snapshots on the subtask's own core, synchronously. Default true.
     pub async_snapshots: bool,
+    /// What [`JobConfig::set`] took although it is not quite what was asked for, each a sentence that names the key: for whoever
+    /// wrote the keys, and of no effect. Default: none.
+    pub notes: Vec<String>,
 }
 
 impl Default for JobConfig {
@@ -107,6 +116,7 @@ impl Default for JobConfig {
             parking_max_bytes: 64 << 20,
             snapshot_threads: 1,
             async_snapshots: true,
+            notes: Vec::new(),
         }
     }
 }
@@ -126,6 +136,14 @@ impl JobConfig {
     #[must_use]
     pub fn max_parallelism(&self) -> u32 {
         self.max_parallelism.unwrap_or(DEFAULT_MAX_PARALLELISM)
+    }
+
+    /// Makes relative paths absolute: they are meant from this directory on.
+    pub fn resolve_paths(&mut self, directory: &Path) {
+        let paths = [&mut self.checkpoints.dir, &mut self.checkpoints.savepoint_dir, &mut self.recovery.path];
+        for path in paths.into_iter().flatten() {
+            *path = directory.join(&*path);
+        }
     }
 
     /// All faults of the settings, each as a sentence that names the key.

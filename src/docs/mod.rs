@@ -5,3 +5,6 @@ pub mod architecture {}
 
 #[doc = include_str!("changelog.md")]
 pub mod changelog {}
+
+#[doc = include_str!("configuration.md")]
+pub mod configuration {}
