@@ -1,5 +1,6 @@
 //! Files of lines.
 
+mod check;
 mod reader;
 mod sink;
 mod source;
@@ -10,6 +11,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use check::FileStamp;
 pub use sink::LineSink;
 pub use source::{FileSource, FileSplit};
 
@@ -53,6 +55,58 @@ pub enum FileError {
         /// The length it must have.
         needed: u64,
     },
+    /// A file with which the job began is not there any more.
+    #[error(
+        "{} has vanished (it had {was}) and the job cannot go on without it; put it back as it was, with that time (touch -d), or start \
+         the job from nothing",
+        path.display()
+    )]
+    Vanished {
+        /// The file.
+        path: PathBuf,
+        /// What it was when the job began.
+        was: FileStamp,
+    },
+    /// A file is not what it was when the job began.
+    #[error(
+        "{} has changed since the job began: it had {was}, now it has {is}; put it back as it was, with that time (touch -d), or \
+         start the job from nothing",
+        path.display()
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What it was when the job began.
+        was: FileStamp,
+        /// What it is now.
+        is: FileStamp,
+    },
+    /// Something else is in the place of a file with which the job began.
+    #[error(
+        "{} is {by} now; when the job began it was a file of {was}; put that back, with that time (touch -d), or start the job from \
+         nothing",
+        path.display()
+    )]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+        /// What it was when the job began.
+        was: FileStamp,
+        /// What is there now.
+        by: &'static str,
+    },
+    /// The job began with other files than it is given now.
+    #[error(
+        "the job began with {}, which is not in its input now ({}); give it the input with which it began, or start it from nothing",
+        path.display(),
+        names(inputs)
+    )]
+    OtherInputs {
+        /// The file.
+        path: PathBuf,
+        /// The files and directories that are its input now.
+        inputs: Vec<PathBuf>,
+    },
     /// Output of another run is there.
     #[error("the output directory {} is not empty; name another one or empty it", path.display())]
     NotEmpty {
@@ -68,16 +122,22 @@ impl FileError {
     }
 }
 
-/// All files that are meant by the paths, with their lengths: a file itself, of a directory the regular files whose names do
-/// not begin with a dot, in the order of their names.
-fn list(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>, FileError> {
+fn names(paths: &[PathBuf]) -> String {
+    let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
+/// All files that are meant by the paths: a file itself, of a directory the regular files whose names do not begin with a dot, in
+/// the order of their names. Their paths are absolute, and lead to them whatever becomes of the links in the paths given.
+fn list(paths: &[PathBuf]) -> Result<Vec<(PathBuf, FileStamp)>, FileError> {
     let mut files = Vec::new();
     for path in paths {
         let about = fs::metadata(path).map_err(FileError::io("read", path))?;
+        let absolute = fs::canonicalize(path).map_err(FileError::io("read", path))?;
         if about.is_file() {
-            files.push((path.clone(), about.len()));
+            files.push(stamped(absolute, &about)?);
         } else if about.is_dir() {
-            list_directory(path, &mut files)?;
+            list_directory(&absolute, &mut files)?;
         } else {
             return Err(FileError::NotRegular { path: path.clone() });
         }
@@ -88,7 +148,7 @@ fn list(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>, FileError> {
     }
 }
 
-fn list_directory(directory: &Path, files: &mut Vec<(PathBuf, u64)>) -> Result<(), FileError> {
+fn list_directory(directory: &Path, files: &mut Vec<(PathBuf, FileStamp)>) -> Result<(), FileError> {
     let mut inside = Vec::new();
     for entry in fs::read_dir(directory).map_err(FileError::io("list the directory", directory))? {
         let path = entry.map_err(FileError::io("list the directory", directory))?.path();
@@ -96,15 +156,20 @@ fn list_directory(directory: &Path, files: &mut Vec<(PathBuf, u64)>) -> Result<(
         if is_hidden {
             continue;
         }
-        // Follows links: what counts is where they lead.
+        // Follows links: what counts is where they lead. The name in the directory is kept, for it is what is looked for later.
         let about = fs::metadata(&path).map_err(FileError::io("read", &path))?;
         if about.is_file() {
-            inside.push((path, about.len()));
+            inside.push(stamped(path, &about)?);
         }
     }
-    inside.sort();
+    inside.sort_by(|(a, _), (b, _)| a.cmp(b));
     files.append(&mut inside);
     Ok(())
+}
+
+fn stamped(path: PathBuf, about: &fs::Metadata) -> Result<(PathBuf, FileStamp), FileError> {
+    let stamp = FileStamp::of(about).map_err(FileError::io("read the time of", &path))?;
+    Ok((path, stamp))
 }
 
 /// Checks that output can go to the directory: it is empty, or does not exist yet. Creates nothing.

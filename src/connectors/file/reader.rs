@@ -1,9 +1,10 @@
-//! Reads the blocks of splits, one split after the other, on a helper thread.
+//! Reads the blocks of splits, one split after the other, on a helper thread. Of restored splits, it first checks the files.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 
 use super::FileError;
+use super::check::FileCheck;
 use super::source::FileSplit;
 use crate::base::error::BoxError;
 use crate::connectors::blocking::{BlockingRead, Read};
@@ -26,6 +27,8 @@ pub(super) struct BlockReader {
     splits: std::vec::IntoIter<(usize, FileSplit)>,
     block_bytes: usize,
     current: Option<Current>,
+    /// What comes before anything is read; none once it is done.
+    check: Option<FileCheck>,
 }
 
 struct Current {
@@ -37,9 +40,9 @@ struct Current {
 
 impl BlockReader {
     /// A reader of those splits that have something left.
-    pub(super) fn new(splits: &[FileSplit], block_bytes: usize) -> Self {
+    pub(super) fn new(splits: &[FileSplit], block_bytes: usize, check: Option<FileCheck>) -> Self {
         let left: Vec<_> = splits.iter().cloned().enumerate().filter(|(_, split)| !split.is_done()).collect();
-        Self { splits: left.into_iter(), block_bytes, current: None }
+        Self { splits: left.into_iter(), block_bytes, current: None, check }
     }
 }
 
@@ -47,6 +50,12 @@ impl BlockingRead for BlockReader {
     type Item = Block;
 
     fn read(&mut self) -> Result<Read<Block>, BoxError> {
+        if let Some(check) = &mut self.check {
+            if !check.check_next()? {
+                self.check = None;
+            }
+            return Ok(Read::Later);
+        }
         let current = match &mut self.current {
             Some(current) => current,
             None => match self.splits.next() {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::check::{FileCheck, FileStamp};
 use super::reader::{Block, BlockReader};
 use super::{FileError, list};
 use crate::base::clock::Nanos;
@@ -26,8 +27,14 @@ const BLOCKS_AHEAD: usize = 4;
 /// replaced by U+FFFD, with one warning per file. The order of lines is kept within a part of a file only: files are divided
 /// among the subtasks.
 ///
-/// A file must not change while it is read, nor before the job is restored. What is appended meanwhile is not read, except for
-/// the rest of a last line.
+/// Which files are read is settled when the job begins: of a directory, those that are in it then. What is added to a directory later
+/// is not read, not even after a restart of the job.
+///
+/// A file must not change while the job lives. Whenever the job goes on from a checkpoint, in this process or another, each of its
+/// files, those that were read to their end too, must be a regular file of the same path, length and modification time as when
+/// it began, and in the input that the source is given; otherwise the job fails for good with a [`FileError`] that names the file
+/// and tells what it was and is. While the job runs without a restart that is not watched: what is appended to a file meanwhile is not
+/// read, except for the rest of a last line, and a file that gets too short is an error.
 ///
 /// ```
 /// use stoplog::prelude::*;
@@ -68,12 +75,15 @@ pub struct FileSource {
 /// A line belongs to the part in which its first byte lies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSplit {
+    /// Absolute, so that it means the same wherever the job goes on.
     pub(super) path: PathBuf,
     pub(super) start: u64,
     /// First byte behind the part.
     pub(super) end: u64,
     /// Where the next line begins. `start` before the first line was handed on; a line may begin there or not.
     pub(super) next: u64,
+    /// What the whole file was when the job began.
+    pub(super) stamp: FileStamp,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -145,20 +155,22 @@ impl FileSource {
         self
     }
 
-    /// Divides the files into about `parallelism` parts of the same size.
+    /// Divides the files, as they are now, into about `parallelism` parts of the same size.
     pub(super) fn divide(&self, parallelism: u32) -> Result<Vec<FileSplit>, FileError> {
         let files = list(&self.paths)?;
-        let total: u64 = files.iter().map(|(_, length)| length).sum();
+        let total: u64 = files.iter().map(|(_, stamp)| stamp.length).sum();
         let share = total.div_ceil(u64::from(parallelism)).max(1);
         let mut splits = Vec::new();
-        for (path, length) in files {
+        for (path, stamp) in files {
+            let length = stamp.length;
             // Rounded: a file that is a little larger than a share is not worth a second part.
             let parts = ((length + share / 2) / share).max(1);
             let at = |part: u64| (u128::from(length) * u128::from(part) / u128::from(parts)) as u64;
             for part in 0..parts {
                 let (start, end) = (at(part), at(part + 1));
-                if start < end {
-                    splits.push(FileSplit { path: path.clone(), start, end, next: start });
+                // An empty file has a part too: it must stay empty.
+                if start < end || length == 0 {
+                    splits.push(FileSplit { path: path.clone(), start, end, next: start, stamp });
                 }
             }
         }
@@ -240,8 +252,11 @@ impl Source for FileSource {
 
     fn open(&mut self, splits: Vec<FileSplit>, cx: &mut OpenContext<'_>) -> Result<(), BoxError> {
         self.splits = splits;
-        if self.splits.iter().any(|split| !split.is_done()) {
-            let reader = BlockReader::new(&self.splits, self.block_bytes);
+        let check = cx.restored.map(|_| FileCheck::new(&self.splits, &self.paths));
+        // Files that were read to their end are checked all the same.
+        let is_checked = check.is_some() && !self.splits.is_empty();
+        if is_checked || self.splits.iter().any(|split| !split.is_done()) {
+            let reader = BlockReader::new(&self.splits, self.block_bytes, check);
             self.blocks = Some(ReadAhead::spawn(cx, "read", BLOCKS_AHEAD, reader)?);
         }
         Ok(())

@@ -10,9 +10,11 @@ use crate::base::id::{CheckpointId, SubtaskIndex};
 use crate::base::key_group::KeyGroups;
 use crate::base::progress::Flow;
 use crate::base::rng::Rng;
-use crate::operator::context::{Helper, HelperPool, HelperStatus, Ports};
+use crate::operator::context::{Helper, HelperPool, HelperStatus, Ports, Restored};
 use crate::operator::{OpenContext, Output, PreCommitContext, Sink, Source, SourceStatus};
 use crate::sync::wake::Waker;
+
+mod restored;
 
 /// Keeps the helpers instead of starting threads.
 #[derive(Default)]
@@ -34,13 +36,17 @@ impl ByHand {
 }
 
 fn opened<R>(open: impl FnOnce(&mut OpenContext<'_>) -> R) -> (R, ByHand) {
+    opened_from(None, open)
+}
+
+fn opened_from<R>(restored: Option<&Restored>, open: impl FnOnce(&mut OpenContext<'_>) -> R) -> (R, ByHand) {
     let mut helpers = ByHand::default();
     let result = open(&mut OpenContext {
         subtask: SubtaskIndex(0),
         key_groups: KeyGroups::new(1, 1),
         clock: Arc::new(SystemClock::new()),
         waker: Waker::noop(),
-        restored: None,
+        restored,
         counters: Arc::default(),
         checkpointing: true,
         ports: &mut Ports::default(),
