@@ -218,6 +218,24 @@ fn the_architecture_page_names_every_part() {
 }
 
 #[test]
+fn the_architecture_page_names_every_target_of_the_log() {
+    let page = fs::read_to_string(source_root().join("docs/architecture.md")).unwrap();
+    for (file, text) in sources().iter().filter(|(file, _)| !is_test_file(file)) {
+        for rest in text.split("target: \"").skip(1) {
+            let target = rest.split('"').next().unwrap();
+            assert!(
+                target.starts_with("stoplog::"),
+                "src/{file}: the target {target} is not named after a part"
+            );
+            assert!(
+                page.contains(&format!("| `{target}` |")),
+                "src/docs/architecture.md does not name `{target}`"
+            );
+        }
+    }
+}
+
+#[test]
 fn no_stub_is_left() {
     for (file, text) in sources() {
         for stub in ["todo!(", "unimplemented!(", "dbg!("] {

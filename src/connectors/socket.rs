@@ -26,6 +26,8 @@ pub struct SocketSource {
     addresses: Vec<String>,
     connections: Vec<Connection>,
     warned: bool,
+    /// In whose name lines are logged.
+    span: tracing::Span,
 }
 
 /// One connection of the open source.
@@ -60,6 +62,7 @@ impl SocketSource {
             addresses: addresses.into_iter().map(Into::into).collect(),
             connections: Vec::new(),
             warned: false,
+            span: tracing::Span::none(),
         }
     }
 
@@ -68,6 +71,7 @@ impl SocketSource {
             self.warned = true;
             tracing::warn!(
                 target: "stoplog::connectors::socket",
+                parent: &self.span,
                 "{} sends a line that is not UTF-8; such bytes are replaced by U+FFFD",
                 self.connections[connection].address
             );
@@ -86,6 +90,7 @@ impl Source for SocketSource {
     }
 
     fn open(&mut self, splits: Vec<String>, cx: &mut OpenContext<'_>) -> Result<(), BoxError> {
+        self.span = tracing::Span::current();
         for address in splits {
             let reader = SocketReader { address: address.clone(), stream: None };
             let blocks = ReadAhead::spawn(cx, "receive", BLOCKS_AHEAD, reader)?;

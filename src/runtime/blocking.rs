@@ -92,7 +92,10 @@ impl HelperPool for SubtaskHelpers {
         let waker = parker.waker();
         let (threads, signals) = (Arc::clone(&self.threads), Arc::clone(&self.signals));
         let (attempt, subtask) = (self.attempt, self.subtask);
+        // What a helper logs, it says in the name of the subtask that starts it.
+        let span = tracing::Span::current();
         let thread = std::thread::Builder::new().name(format!("stoplog-{name}")).spawn(move || {
+            let _inside = span.enter();
             let run = catch_unwind(AssertUnwindSafe(|| threads.run(helper.as_mut(), &parker)));
             let error = match run {
                 Ok(Ok(())) => None,

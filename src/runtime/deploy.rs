@@ -76,10 +76,11 @@ pub fn deploy(
     for (vertex, ports) in plan.vertices.iter_mut().zip(ports) {
         let key_groups = KeyGroups::new(plan.max_parallelism, vertex.parallelism);
         // Clones the user's functions and divides the sources' input: what panics in there fails the execution.
+        let chain = chain_name(&uids[vertex.id.index()]);
         let (factory, parallelism) = (&mut vertex.factory, vertex.parallelism);
         let heads = catch_unwind(AssertUnwindSafe(|| factory.heads(parallelism, restored.is_none())))
             .unwrap_or_else(|payload| Err(caught(payload)))
-            .map_err(|error| error.in_operator(&chain_name(&uids[vertex.id.index()])))?;
+            .map_err(|error| error.in_operator(&chain))?;
         let mut parts = restored
             .map(|(checkpoint, files)| {
                 divide(checkpoint, files, &uids[vertex.id.index()], vertex.parallelism)
@@ -97,6 +98,7 @@ pub fn deploy(
             let counters = Arc::<SubtaskCounters>::default();
             let parts = SubtaskParts {
                 id,
+                chain: chain.clone(),
                 head,
                 is_source: vertex.is_source,
                 key_groups,
@@ -131,7 +133,7 @@ fn place(plan: &PhysicalPlan, workers: usize) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// All operators of a chain, for an error that belongs to one of them and does not say to which.
+/// All operators of a chain, for the log and for an error that belongs to one of them and does not say to which.
 fn chain_name(uids: &[OperatorUid]) -> OperatorUid {
     OperatorUid::new(uids.iter().map(OperatorUid::as_str).collect::<Vec<_>>().join(" -> "))
 }

@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::log::Place;
 use super::mailbox::{Mailbox, SubtaskCommand};
 use super::signal::{Signal, SignalSink};
 use super::snapshot_pool::TaskPool;
@@ -22,7 +23,7 @@ use super::under_way::CheckpointsUnderWay;
 use crate::align::{Action, Aligner, CancelCause};
 use crate::base::clock::Clock;
 use crate::base::error::Error;
-use crate::base::id::{Attempt, ChannelIndex, CheckpointId, SubtaskId};
+use crate::base::id::{Attempt, ChannelIndex, CheckpointId, JobId, OperatorUid, SubtaskId};
 use crate::base::key_group::KeyGroups;
 use crate::base::progress::{Flow, Progress};
 use crate::checkpoint::protocol::{Command, Message, Report};
@@ -34,6 +35,7 @@ use crate::snapshot::CheckpointStorage;
 use crate::sync::wake::Waker;
 use crate::time::WatermarkMerge;
 
+mod log;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod write;
@@ -41,6 +43,8 @@ mod write;
 /// What all subtasks of an attempt have in common.
 #[derive(Clone)]
 pub struct SubtaskEnvironment {
+    /// The job, for the log.
+    pub job: JobId,
     /// The attempt.
     pub attempt: Attempt,
     /// The engine's clock.
@@ -69,6 +73,8 @@ impl fmt::Debug for SubtaskEnvironment {
 pub struct SubtaskParts {
     /// Its identity.
     pub id: SubtaskId,
+    /// The uids of its operators, joined, for the log.
+    pub chain: OperatorUid,
     /// Its operators.
     pub head: Box<dyn ChainHead>,
     /// True if the head is a source.
@@ -116,6 +122,7 @@ enum Due {
 /// One subtask of one attempt.
 pub struct Subtask {
     id: SubtaskId,
+    place: Place,
     env: SubtaskEnvironment,
     head: Box<dyn ChainHead>,
     is_source: bool,
@@ -166,10 +173,21 @@ impl Subtask {
     /// A subtask that is not open yet.
     #[must_use]
     pub fn new(parts: SubtaskParts, env: SubtaskEnvironment) -> Self {
-        let SubtaskParts { id, head, is_source, key_groups, ports, mailbox, waker, restored, counters } =
-            parts;
+        let SubtaskParts {
+            id,
+            chain,
+            head,
+            is_source,
+            key_groups,
+            ports,
+            mailbox,
+            waker,
+            restored,
+            counters,
+        } = parts;
         Self {
             id,
+            place: Place { job: env.job, chain, subtask: id },
             env,
             head,
             is_source,
@@ -198,6 +216,12 @@ impl Subtask {
         self.id
     }
 
+    /// The job that it belongs to.
+    #[must_use]
+    pub fn job(&self) -> JobId {
+        self.env.job
+    }
+
     /// The attempt that it belongs to.
     #[must_use]
     pub fn attempt(&self) -> Attempt {
@@ -216,6 +240,10 @@ impl Subtask {
     /// # Errors
     /// If an operator cannot start. May panic if a user's function does.
     pub fn open(&mut self, helpers: &mut dyn HelperPool) -> Result<(), Error> {
+        // What the operators log while they start, and their helpers for ever, is said in the name of this subtask.
+        let span = self.span();
+        let inside = span.enter();
+        let started = self.env.clock.now();
         let mut cx = OpenContext {
             subtask: self.id.index,
             key_groups: self.key_groups,
@@ -228,7 +256,9 @@ impl Subtask {
             helpers,
         };
         self.head.open(&mut cx)?;
-        self.restored = None;
+        drop(inside);
+        let restored = self.restored.take();
+        self.log_opened(restored.as_ref(), self.env.clock.now().since(started));
         let channels = self.head.channels();
         self.channels = vec![ChannelState::default(); channels];
         self.aligner = Aligner::new(channels);
@@ -494,10 +524,7 @@ impl Subtask {
                     alignment: alignment.duration(),
                 }),
                 Action::ForwardCancel { checkpoint, cause } => {
-                    tracing::debug!(
-                        target: "stoplog::runtime::subtask",
-                        subtask = %self.id, %checkpoint, %cause, "checkpoint cancelled"
-                    );
+                    self.log_cancelled(checkpoint, cause);
                     self.due.push_back(Due::CancelBarrier(checkpoint));
                     // The coordinator knows of its own aborts; of the others it would learn only by the timeout.
                     if cause != CancelCause::Coordinator {
@@ -522,6 +549,7 @@ impl Subtask {
             let task = write::WriteSnapshot {
                 checkpoint,
                 subtask: self.id,
+                place: self.place.clone(),
                 parallelism: self.key_groups.parallelism(),
                 forks: cx.forks,
                 forked_at: self.env.clock.now(),
@@ -537,6 +565,7 @@ impl Subtask {
             }
         }
         let sync_pause = self.env.clock.now().since(started);
+        self.log_snapshot(checkpoint, sync_pause, alignment);
         let alignment = (!self.is_source).then_some(alignment);
         self.env.signals.send(Signal::Forked { checkpoint, alignment, sync_pause });
     }

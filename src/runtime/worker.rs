@@ -187,6 +187,9 @@ fn run(
     stop: &AtomicBool,
     helpers: &Arc<HelperThreads>,
 ) {
+    let (job, core, subtasks) = (seed.subtasks.first().map(Subtask::job), seed.core, seed.subtasks.len());
+    let job = job.map(tracing::field::display);
+    tracing::debug!(target: "stoplog::runtime::worker", job, core, subtasks, "worker started");
     let mut worker = Worker::new(seed.subtasks);
     worker.open(|subtask| {
         // A job that is being stopped does not restore its state first.
@@ -212,4 +215,5 @@ fn run(
             Progress::Done => break,
         }
     }
+    tracing::debug!(target: "stoplog::runtime::worker", job, core, subtasks, "worker ended");
 }

@@ -30,6 +30,13 @@ impl RestoredKeyedState {
         Self { files, snapshots }
     }
 
+    /// Number of bytes of the key groups in `range`.
+    #[must_use]
+    pub fn bytes(&self, range: KeyGroupRange) -> u64 {
+        let sections = self.snapshots.iter().flat_map(|snapshot| &snapshot.sections);
+        sections.filter(|(group, _)| range.contains(*group)).map(|(_, handle)| handle.length).sum()
+    }
+
     /// Fills the tables with the key groups in `range`.
     ///
     /// # Errors

@@ -48,6 +48,7 @@ impl fmt::Display for FileStamp {
 #[derive(Debug)]
 pub(super) struct FileCheck {
     files: std::vec::IntoIter<(PathBuf, FileStamp)>,
+    checked: usize,
     inputs: Inputs,
 }
 
@@ -64,12 +65,18 @@ impl FileCheck {
         let mut files: Vec<_> = splits.iter().map(|split| (split.path.clone(), split.stamp)).collect();
         // The splits of one file are usually neighbours.
         files.dedup();
-        Self { files: files.into_iter(), inputs: Inputs::Given(inputs.to_vec()) }
+        Self { files: files.into_iter(), checked: 0, inputs: Inputs::Given(inputs.to_vec()) }
+    }
+
+    /// How many files have turned out to be unchanged.
+    pub(super) fn checked(&self) -> usize {
+        self.checked
     }
 
     /// Checks one file; false if there is none left.
     pub(super) fn check_next(&mut self) -> Result<bool, BoxError> {
         let Some((path, was)) = self.files.next() else { return Ok(false) };
+        self.checked += 1;
         let checked = self.check_input(&path).and_then(|()| check_file(&path, was));
         checked.map(|()| true).map_err(|error| match error {
             // The disk may answer next time.

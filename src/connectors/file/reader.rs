@@ -52,6 +52,8 @@ impl BlockingRead for BlockReader {
     fn read(&mut self) -> Result<Read<Block>, BoxError> {
         if let Some(check) = &mut self.check {
             if !check.check_next()? {
+                let files = check.checked();
+                tracing::debug!(target: "stoplog::connectors::file", files, "the files are unchanged");
                 self.check = None;
             }
             return Ok(Read::Later);
@@ -75,6 +77,10 @@ impl Current {
     fn open(index: usize, split: FileSplit) -> Result<Self, FileError> {
         let mut file = File::open(&split.path).map_err(FileError::io("open", &split.path))?;
         let offset = split.first_byte();
+        tracing::debug!(
+            target: "stoplog::connectors::file",
+            path = %split.path.display(), from = split.next, to = split.end, "reading a part of a file"
+        );
         file.seek(SeekFrom::Start(offset)).map_err(FileError::io("read", &split.path))?;
         Ok(Self { index, split, file, offset })
     }

@@ -66,6 +66,8 @@ pub struct FileSource {
     /// True until the end of a line was found that belongs to the part before.
     is_skipping: bool,
     cutter: LineCutter,
+    /// In whose name lines are logged.
+    span: tracing::Span,
     /// Files in which bytes were found that are not UTF-8, for all subtasks.
     not_utf8: Arc<Mutex<HashSet<PathBuf>>>,
 }
@@ -134,6 +136,7 @@ impl FileSource {
             last_split: None,
             is_skipping: false,
             cutter: LineCutter::default(),
+            span: tracing::Span::none(),
             not_utf8: Arc::default(),
         }
     }
@@ -236,6 +239,7 @@ impl FileSource {
         if known.insert(path.clone()) {
             tracing::warn!(
                 target: "stoplog::connectors::file",
+                parent: &self.span,
                 "{}: the line at byte {offset} is not UTF-8; such bytes are replaced by U+FFFD", path.display()
             );
         }
@@ -252,6 +256,7 @@ impl Source for FileSource {
 
     fn open(&mut self, splits: Vec<FileSplit>, cx: &mut OpenContext<'_>) -> Result<(), BoxError> {
         self.splits = splits;
+        self.span = tracing::Span::current();
         let check = cx.restored.map(|_| FileCheck::new(&self.splits, &self.paths));
         // Files that were read to their end are checked all the same.
         let is_checked = check.is_some() && !self.splits.is_empty();

@@ -83,6 +83,7 @@ impl<E: Executor> Supervisor<E> {
         let restored = self.origin.newest().map_err(snapshot_error)?;
         let wakers = self.executor.prepare();
         let env = SubtaskEnvironment {
+            job: self.job_id(),
             attempt: self.attempt,
             clock: Arc::clone(&self.clock),
             signals: Arc::new(self.events.clone()) as Arc<dyn SignalSink>,

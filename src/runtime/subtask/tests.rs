@@ -183,6 +183,7 @@ fn bench(channels: &[&[Entry]], blocks_on_watermark: usize) -> Bench {
     let (sender, signals) = crossbeam::channel::unbounded::<Signal>();
     let parts = SubtaskParts {
         id,
+        chain: OperatorUid::new("script"),
         head: Box::new(head),
         is_source: false,
         key_groups: KeyGroups::new(1, 1),
@@ -193,6 +194,7 @@ fn bench(channels: &[&[Entry]], blocks_on_watermark: usize) -> Bench {
         counters: Arc::default(),
     };
     let env = SubtaskEnvironment {
+        job: JobId::random(),
         attempt: Attempt(0),
         clock: Arc::new(VirtualClock::default()),
         signals: Arc::new(sender),

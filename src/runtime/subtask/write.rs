@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::Reporter;
+use super::log::{Place, millis, say};
 use crate::base::clock::{Clock, Nanos};
 use crate::base::error::{Error, ErrorKind, Recovery};
 use crate::base::id::{CheckpointId, OperatorUid, SubtaskId};
@@ -26,6 +27,7 @@ type Awaited = (usize, Later<Vec<Vec<u8>>>);
 pub(super) struct WriteSnapshot {
     pub(super) checkpoint: CheckpointId,
     pub(super) subtask: SubtaskId,
+    pub(super) place: Place,
     pub(super) parallelism: u32,
     pub(super) forks: Vec<OperatorFork>,
     pub(super) forked_at: Nanos,
@@ -43,7 +45,9 @@ impl WriteSnapshot {
         // A serializer of the user's, or the drop of what was forked, may panic: the checkpoint fails, not the process.
         match catch_unwind(AssertUnwindSafe(|| self.write(forks, &mut awaited))) {
             Ok(Ok(Some(snapshot))) => self.await_transactions(snapshot, awaited),
-            Ok(Ok(None)) => {}
+            Ok(Ok(None)) => {
+                say!(self.place, checkpoint = %self.checkpoint, "snapshot not written: its checkpoint is abandoned");
+            }
             Ok(Err(error)) => self.decline(error),
             Err(payload) => self.decline(caught(payload)),
         }
@@ -52,6 +56,11 @@ impl WriteSnapshot {
     /// Acknowledges once all of the sinks' transactions have come, on the thread that sends the last.
     fn await_transactions(self, mut snapshot: SubtaskSnapshot, mut awaited: Vec<Awaited>) {
         let Some((operator, transactions)) = awaited.pop() else {
+            let duration = self.clock.now().since(self.forked_at);
+            say!(
+                self.place, checkpoint = %self.checkpoint,
+                bytes = snapshot.bytes, async_ms = millis(duration), "snapshot written"
+            );
             return self.report(Message::Acknowledge { checkpoint: self.checkpoint, snapshot });
         };
         transactions.on_ready(move |items| match items {
@@ -76,6 +85,7 @@ impl WriteSnapshot {
 
     fn decline(&self, error: Error) {
         let reason = error.in_subtask(self.subtask.index).to_string();
+        say!(self.place, checkpoint = %self.checkpoint, "snapshot declined: {reason}");
         self.report(Message::Decline { checkpoint: self.checkpoint, reason });
     }
 
