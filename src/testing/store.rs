@@ -68,7 +68,7 @@ pub enum CrashKind {
 ///   makes up for it.
 ///
 /// An operation during which the process dies has happened or not; `append` has written a prefix, `create_directories` has made
-/// the first few, `lock` may have created an empty lock file.
+/// the first few or all and promised none, `lock` may have created an empty lock file.
 ///
 /// # Lives
 ///

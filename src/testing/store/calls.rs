@@ -192,11 +192,8 @@ impl Store for VirtualStore {
                 if machine.disk.find(path).is_err() {
                     machine.need_room()?;
                 }
-                let count_max = if let Extent::Whole = extent {
-                    usize::MAX
-                } else {
-                    extent.of(path.components().count())
-                };
+                let parts = path.components().count();
+                let count_max = if let Extent::Whole = extent { None } else { Some(extent.of(parts)) };
                 machine.disk.create_directories(path, count_max)
             },
         )

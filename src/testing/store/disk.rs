@@ -77,6 +77,15 @@ pub(super) enum Change {
 }
 
 impl Change {
+    fn node(&self) -> NodeId {
+        match self {
+            Self::Create { node, .. }
+            | Self::Remove { node, .. }
+            | Self::Rename { node, .. }
+            | Self::Move { node, .. } => *node,
+        }
+    }
+
     /// The directory in which a name appears or goes; of a move the new one.
     fn directory(&self) -> NodeId {
         match self {
@@ -256,8 +265,9 @@ impl Disk {
         Ok(self.make(directory, name, Body::File(file), format!("create {}", text(path))))
     }
 
-    /// Creates the first `count_max` of the directories that are missing; makes their names durable if that was all.
-    pub(super) fn create_directories(&mut self, path: &Path, count_max: usize) -> io::Result<()> {
+    /// Creates the directories that are missing, and makes their names durable; with a maximum only so many of them, and no name
+    /// durable.
+    pub(super) fn create_directories(&mut self, path: &Path, count_max: Option<usize>) -> io::Result<()> {
         let mut made = Vec::new();
         let mut at = ROOT;
         let mut so_far = String::new();
@@ -266,7 +276,7 @@ impl Disk {
             so_far = format!("{so_far}/{name}");
             at = match self.directory(at)?.seen.get(*name) {
                 Some(child) => *child,
-                None if made.len() == count_max => return Ok(()),
+                None if count_max == Some(made.len()) => return Ok(()),
                 None => {
                     let body = Body::Directory(Directory::default());
                     let node = self.make(at, name, body, format!("make directory {so_far}"));
@@ -279,7 +289,7 @@ impl Disk {
                 return Err(if is_last { ErrorKind::AlreadyExists } else { ErrorKind::NotADirectory }.into());
             }
         }
-        for (directory, node) in made {
+        for (directory, node) in made.into_iter().filter(|_| count_max.is_none()) {
             self.promise_new(directory, node);
         }
         Ok(())
@@ -368,6 +378,18 @@ impl Disk {
                 }
                 _ => false,
             }
+        });
+        self.drop_unreachable(&reachable);
+    }
+
+    /// Forgets changes in directories that are gone for good.
+    fn drop_unreachable(&mut self, reachable: &BTreeSet<NodeId>) {
+        let may_return: BTreeSet<NodeId> = self.pending.iter().map(|pending| pending.change.node()).collect();
+        let nodes = &self.nodes;
+        self.pending.retain(|pending| {
+            let directory = pending.change.directory();
+            let is_seen = directory == ROOT || nodes[&directory].place.is_some();
+            is_seen || reachable.contains(&directory) || may_return.contains(&directory)
         });
     }
 
@@ -489,11 +511,7 @@ impl Disk {
     pub(super) fn forget_unnamed(&mut self) {
         let mut waiting = vec![ROOT];
         for pending in &self.pending {
-            let (Change::Create { node, .. }
-            | Change::Remove { node, .. }
-            | Change::Rename { node, .. }
-            | Change::Move { node, .. }) = pending.change;
-            waiting.extend([node, pending.change.directory()]);
+            waiting.extend([pending.change.node(), pending.change.directory()]);
             if let Change::Move { from, .. } = pending.change {
                 waiting.push(from);
             }
