@@ -2,6 +2,8 @@
 //!
 //! A failure prints the seed; `STOPLOG_SEED=<seed> cargo test --features testing --test sim replay` runs it again.
 
+#[path = "sim/durability.rs"]
+mod durability;
 #[path = "sim/plan.rs"]
 mod plan;
 #[path = "sim/run.rs"]
