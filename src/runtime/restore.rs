@@ -122,6 +122,7 @@ mod tests {
                 list: Vec::new(),
                 ended,
             }],
+            files: Vec::new(),
             bytes: 0,
         });
         let checkpoint = CompletedCheckpoint {

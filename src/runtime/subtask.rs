@@ -31,7 +31,7 @@ use crate::element::{ChannelOrder, Control, Watermark};
 use crate::metrics::SubtaskCounters;
 use crate::operator::context::{HelperPool, Ports, Restored};
 use crate::operator::{ChainHead, CloseContext, OpenContext, SnapshotContext, Stop};
-use crate::snapshot::CheckpointStorage;
+use crate::snapshot::{CheckpointStorage, Compression};
 use crate::sync::wake::Waker;
 use crate::time::WatermarkMerge;
 
@@ -55,6 +55,8 @@ pub struct SubtaskEnvironment {
     pub pool: Arc<dyn TaskPool>,
     /// Keeps snapshots.
     pub storage: Arc<dyn CheckpointStorage>,
+    /// How keyed state is compressed.
+    pub compression: Compression,
     /// The checkpoints for which snapshots are worth writing.
     pub under_way: Arc<CheckpointsUnderWay>,
     /// False to write snapshots in the step that takes them.
@@ -555,6 +557,7 @@ impl Subtask {
                 forked_at: self.env.clock.now(),
                 clock: Arc::clone(&self.env.clock),
                 storage: Arc::clone(&self.env.storage),
+                compression: self.env.compression,
                 under_way: Arc::clone(&self.env.under_way),
                 report,
             };

@@ -1,27 +1,86 @@
-//! What a snapshot consists of: plain data, stored as such.
+//! What a snapshot consists of: plain data. [`super::metadata`] gives it its form on disk.
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
+use super::error::SnapshotError;
+use super::storage::Written;
 use crate::base::id::{CheckpointId, JobId, OperatorUid, SubtaskId};
 use crate::base::key_group::KeyGroup;
 
-/// Where some bytes of a snapshot are.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// One section of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StateHandle {
+    /// Where its bytes are.
+    pub location: Location,
+    /// The checksum in the section's frame.
+    pub checksum: u32,
+}
+
+/// Where the bytes of a section are.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// In a file of the storage.
+    File(FileRange),
+    /// Here: the state of the subtask is too small for a file of its own.
+    Inline(Vec<u8>),
+}
+
+/// A piece of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FileRange {
     /// The file, named relative to the storage.
     pub file: String,
     /// First byte.
     pub offset: u64,
     /// Number of bytes.
     pub length: u64,
-    /// The checksum in the section's frame.
-    pub checksum: u32,
+}
+
+impl StateHandle {
+    /// Number of bytes of the section.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        match &self.location {
+            Location::File(range) => range.length,
+            Location::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// The piece of a file, if the section is not held inline.
+    #[must_use]
+    pub fn range(&self) -> Option<&FileRange> {
+        match &self.location {
+            Location::File(range) => Some(range),
+            Location::Inline(_) => None,
+        }
+    }
+}
+
+impl FileRange {
+    /// The piece of the file that consists of these bytes, if the file has it.
+    pub(super) fn of<'a>(&self, file: &'a [u8]) -> Option<&'a [u8]> {
+        let start = usize::try_from(self.offset).ok()?;
+        let end = usize::try_from(self.offset.checked_add(self.length)?).ok()?;
+        file.get(start..end)
+    }
+
+    /// The error of a piece that its file, of `size` bytes and this full name, does not have.
+    pub(super) fn outside(&self, size: u64, name: &str) -> SnapshotError {
+        SnapshotError::OutOfFile { file: name.to_owned(), offset: self.offset, length: self.length, size }
+    }
+}
+
+/// One file of a snapshot, whole.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SnapshotFile {
+    /// Its name relative to the storage.
+    pub file: String,
+    /// Number of bytes: a file with more or fewer is not the one that was written.
+    pub length: u64,
 }
 
 /// Which kind of keyed state it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StateKind {
     /// One value for each key.
@@ -40,7 +99,7 @@ impl fmt::Display for StateKind {
 }
 
 /// What a state is, as told by the job that wrote it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StateDeclaration {
     /// Name, unique within its operator.
     pub name: String,
@@ -53,7 +112,7 @@ pub struct StateDeclaration {
 }
 
 /// One keyed state of one subtask.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedStateSnapshot {
     /// What the state is.
     pub declaration: StateDeclaration,
@@ -63,8 +122,31 @@ pub struct KeyedStateSnapshot {
     pub sections: Vec<(KeyGroup, StateHandle)>,
 }
 
+impl KeyedStateSnapshot {
+    /// Number of bytes of all sections.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.sections.iter().map(|(_, handle)| handle.length()).sum()
+    }
+
+    /// Takes the sections out of the bytes of the file that was not made.
+    ///
+    /// # Errors
+    /// If a section lies outside of them.
+    pub fn place_inline(&mut self, written: &[u8]) -> Result<(), SnapshotError> {
+        for (_, handle) in &mut self.sections {
+            if let Location::File(range) = &handle.location {
+                let section =
+                    range.of(written).ok_or_else(|| range.outside(written.len() as u64, &range.file))?;
+                handle.location = Location::Inline(section.to_vec());
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One list state of one subtask; the items are few and live in the metadata.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListStateSnapshot {
     /// Name, unique within its operator.
     pub name: String,
@@ -73,7 +155,7 @@ pub struct ListStateSnapshot {
 }
 
 /// All state of one operator in one subtask.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorSnapshot {
     /// The operator.
     pub uid: OperatorUid,
@@ -86,7 +168,7 @@ pub struct OperatorSnapshot {
 }
 
 /// What one subtask contributes to a checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubtaskSnapshot {
     /// The subtask.
     pub subtask: SubtaskId,
@@ -94,12 +176,32 @@ pub struct SubtaskSnapshot {
     pub parallelism: u32,
     /// The operators of the chain, in the order in which records pass through them.
     pub operators: Vec<OperatorSnapshot>,
-    /// Bytes written for it.
+    /// The files to which its sections refer.
+    pub files: Vec<SnapshotFile>,
+    /// Bytes written for it, in files and inline.
     pub bytes: u64,
 }
 
+impl SubtaskSnapshot {
+    /// Says where the sections of its keyed states have come to lie, after the file to which they were written is finished.
+    ///
+    /// # Errors
+    /// If a section lies outside of what was written: the states are not those of this file.
+    pub fn place(&mut self, written: Written) -> Result<(), SnapshotError> {
+        match written {
+            Written::File(file) => self.files.push(file),
+            Written::Inline(bytes) => {
+                for operator in &mut self.operators {
+                    operator.keyed.iter_mut().try_for_each(|state| state.place_inline(&bytes))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A checkpoint to which every subtask has contributed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompletedCheckpoint {
     /// Its number.
     pub id: CheckpointId,
@@ -116,10 +218,15 @@ pub struct CompletedCheckpoint {
 }
 
 impl CompletedCheckpoint {
-    /// All pieces of files that the checkpoint refers to.
+    /// All sections of the checkpoint.
     pub fn handles(&self) -> impl Iterator<Item = &StateHandle> {
         let operators = self.subtasks.iter().flat_map(|subtask| &subtask.operators);
         let keyed = operators.flat_map(|operator| &operator.keyed);
         keyed.flat_map(|state| state.sections.iter().map(|(_, handle)| handle))
+    }
+
+    /// All files of the checkpoint.
+    pub fn files(&self) -> impl Iterator<Item = &SnapshotFile> {
+        self.subtasks.iter().flat_map(|subtask| &subtask.files)
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::SnapshotError;
-use super::manifest::{CompletedCheckpoint, StateHandle};
-use super::storage::{CheckpointStorage, StateFiles, StateWriter};
+use super::manifest::{CompletedCheckpoint, Location, SnapshotFile, StateHandle};
+use super::storage::{CheckpointStorage, StateFiles, StateWriter, Written};
 use crate::base::id::{CheckpointId, SubtaskId};
 
 /// So many discarded ids are remembered, to refuse writers that come late.
@@ -67,18 +67,14 @@ impl Contents {
         }
     }
 
-    fn section(&self, handle: &StateHandle) -> Result<&[u8], SnapshotError> {
-        let file = self.files.get(&handle.file).and_then(|file| file.bytes.as_deref());
-        let bytes = file.ok_or_else(|| SnapshotError::MissingFile { file: handle.file.clone() })?;
-        let start = usize::try_from(handle.offset).ok();
-        let end = handle.offset.checked_add(handle.length).and_then(|end| usize::try_from(end).ok());
-        let section = start.zip(end).and_then(|(start, end)| bytes.get(start..end));
-        section.ok_or_else(|| SnapshotError::OutOfFile {
-            file: handle.file.clone(),
-            offset: handle.offset,
-            length: handle.length,
-            size: bytes.len() as u64,
-        })
+    fn section<'a>(&'a self, handle: &'a StateHandle) -> Result<&'a [u8], SnapshotError> {
+        let range = match &handle.location {
+            Location::File(range) => range,
+            Location::Inline(bytes) => return Ok(bytes),
+        };
+        let file = self.files.get(&range.file).and_then(|file| file.bytes.as_deref());
+        let bytes = file.ok_or_else(|| SnapshotError::MissingFile { file: range.file.clone() })?;
+        range.of(bytes).ok_or_else(|| range.outside(bytes.len() as u64, &range.file))
     }
 }
 
@@ -158,12 +154,13 @@ impl StateWriter for MemoryWriter {
         Ok(offset)
     }
 
-    fn finish(mut self: Box<Self>) -> Result<String, SnapshotError> {
+    fn finish(mut self: Box<Self>) -> Result<Written, SnapshotError> {
         let mut contents = self.storage.contents();
         let discarded = SnapshotError::Discarded { checkpoint: self.checkpoint };
         let file = contents.files.get_mut(&self.file).ok_or(discarded)?;
+        let length = self.bytes.len() as u64;
         file.bytes = Some(std::mem::take(&mut self.bytes));
-        Ok(self.file.clone())
+        Ok(Written::File(SnapshotFile { file: self.file.clone(), length }))
     }
 }
 

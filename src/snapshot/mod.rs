@@ -5,6 +5,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking"))]
 
+pub mod compression;
 pub mod error;
 pub mod frozen;
 pub mod manifest;
@@ -17,14 +18,15 @@ pub mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use compression::Compression;
 pub use error::SnapshotError;
 pub use frozen::FrozenState;
 pub use manifest::{
-    CompletedCheckpoint, KeyedStateSnapshot, ListStateSnapshot, OperatorSnapshot, StateDeclaration,
-    StateHandle, StateKind, SubtaskSnapshot,
+    CompletedCheckpoint, FileRange, KeyedStateSnapshot, ListStateSnapshot, Location, OperatorSnapshot,
+    SnapshotFile, StateDeclaration, StateHandle, StateKind, SubtaskSnapshot,
 };
 pub use memory::MemoryStorage;
-pub use reader::{read_section, read_state};
-pub use storage::{CheckpointStorage, Conclusion, StateFiles, StateWriter};
+pub use reader::{check_section, read_section, read_state};
+pub use storage::{CheckpointStorage, Conclusion, StateFiles, StateWriter, Written};
 pub use store::{LockError, Store, StoreEntry, StoreFile, StoreLock};
-pub use writer::{Compression, write_state};
+pub use writer::write_state;

@@ -1,23 +1,43 @@
 //! Reads sections back. Every byte is suspect: each length is compared with what is there before memory is taken, and
 //! whatever is wrong becomes an error that names the place.
 
-use std::io::Read;
-
+use super::compression::decompress;
 use super::error::SnapshotError;
 use super::manifest::{KeyedStateSnapshot, StateHandle};
 use super::storage::StateFiles;
-use super::writer::{CODE_NONE, CODE_ZSTD, SECTION_VERSION};
+use super::writer::SECTION_VERSION;
 use crate::base::key_group::{KeyGroup, KeyGroupRange};
 use crate::codec::frame::{self, FrameKind, Reader};
 
-/// Checks one section and answers its contents: the number of entries, then the entries.
+/// Where errors say that a section held inline is.
+const IN_METADATA: &str = "state in the metadata";
+
+/// Reads one section, which the snapshot's metadata gives for `group`, and checks it. The answer is its contents: the number of
+/// entries, then the entries.
 ///
-/// `bytes` is what the storage has at `handle`, which the snapshot's metadata gives for `group`.
+/// # Errors
+/// If the bytes are not exactly the section that was written, or the storage fails.
+pub fn read_section(
+    files: &dyn StateFiles,
+    group: KeyGroup,
+    handle: &StateHandle,
+) -> Result<Vec<u8>, SnapshotError> {
+    let bytes = files.read(handle)?;
+    let name = handle.range().map_or_else(|| IN_METADATA.to_owned(), |range| files.full_name(&range.file));
+    check_section(&name, group, handle, &bytes)
+}
+
+/// Checks the bytes of a section, which are in the file `name` at `handle`, and answers its contents.
 ///
 /// # Errors
 /// If the bytes are not exactly the section that was written.
-pub fn read_section(handle: &StateHandle, group: KeyGroup, bytes: &[u8]) -> Result<Vec<u8>, SnapshotError> {
-    let place = || (handle.file.clone(), handle.offset);
+pub fn check_section(
+    name: &str,
+    group: KeyGroup,
+    handle: &StateHandle,
+    bytes: &[u8],
+) -> Result<Vec<u8>, SnapshotError> {
+    let place = || (name.to_owned(), handle.range().map_or(0, |range| range.offset));
     let damaged = |source| {
         let (file, offset) = place();
         SnapshotError::Frame { file, offset, source }
@@ -36,28 +56,10 @@ pub fn read_section(handle: &StateHandle, group: KeyGroup, bytes: &[u8]) -> Resu
     let found_group = u16::from_le_bytes(reader.array().map_err(damaged)?);
     let [compression] = reader.array().map_err(damaged)?;
     let length = u64::from_le_bytes(reader.array().map_err(damaged)?);
-    let stored = reader.rest();
     if found_group != group.0 {
         return Err(invalid(format!("key group {found_group} where {} is expected", group.0)));
     }
-    let contents = match compression {
-        CODE_NONE => stored.to_vec(),
-        CODE_ZSTD => decompress(stored, length).map_err(|error| invalid(format!("zstd: {error}")))?,
-        other => return Err(invalid(format!("unknown compression {other}"))),
-    };
-    if contents.len() as u64 != length {
-        return Err(invalid(format!("{} bytes of contents where {length} are expected", contents.len())));
-    }
-    Ok(contents)
-}
-
-/// At most one byte more than `length`, and memory only as far as the input really unfolds.
-fn decompress(stored: &[u8], length: u64) -> std::io::Result<Vec<u8>> {
-    let mut contents = Vec::new();
-    zstd::stream::read::Decoder::with_buffer(stored)?
-        .take(length.saturating_add(1))
-        .read_to_end(&mut contents)?;
-    Ok(contents)
+    decompress(compression, reader.rest(), length).map_err(invalid)
 }
 
 /// Reads the sections of those key groups that lie in `range` and hands each one's contents to `restore`.
@@ -65,14 +67,13 @@ fn decompress(stored: &[u8], length: u64) -> std::io::Result<Vec<u8>> {
 /// # Errors
 /// The first error of the storage, of a section, or of `restore`.
 pub fn read_state<E: From<SnapshotError>>(
-    storage: &dyn StateFiles,
+    files: &dyn StateFiles,
     snapshot: &KeyedStateSnapshot,
     range: KeyGroupRange,
     mut restore: impl FnMut(KeyGroup, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     for (group, handle) in snapshot.sections.iter().filter(|(group, _)| range.contains(*group)) {
-        let bytes = storage.read(handle)?;
-        restore(*group, &read_section(handle, *group, &bytes)?)?;
+        restore(*group, &read_section(files, *group, handle)?)?;
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! Where checkpoints are kept.
 //!
-//! Order of calls for a job: `open`, then those for checkpoints, then `conclude`. Order of calls for one checkpoint: `begin`, any number of `append`s and one `finish` for each file, from any threads and
-//! side by side; then one `commit`, once every file is finished, or one `discard`. After `discard` has returned nothing of
-//! the checkpoint is left, and writers that come late are refused.
+//! Order of calls for a job: `open`, then those for checkpoints, then `conclude`. What only reads may be called before `open` too.
+//! Order of calls for one checkpoint: `begin`, any number of `append`s and one `finish` for each file, from any threads and side by
+//! side; then one `commit`, once every file is finished, or one `discard`. After `discard` has returned nothing of the checkpoint is
+//! left, and writers that come late are refused.
 
 use std::fmt;
 
 use super::error::SnapshotError;
-use super::manifest::{CompletedCheckpoint, StateHandle};
+use super::manifest::{CompletedCheckpoint, SnapshotFile, StateHandle};
 use crate::base::id::{CheckpointId, SubtaskId};
 
 /// Has the files that a snapshot names.
@@ -19,6 +20,11 @@ pub trait StateFiles: Send + Sync + fmt::Debug {
     /// # Errors
     /// If the file is missing or too short, or the storage fails.
     fn read(&self, handle: &StateHandle) -> Result<Vec<u8>, SnapshotError>;
+
+    /// The full name of a file that a handle names, for people.
+    fn full_name(&self, file: &str) -> String {
+        file.to_owned()
+    }
 }
 
 /// How a job ended, for its storage.
@@ -99,6 +105,15 @@ pub trait CheckpointStorage: StateFiles {
     fn list(&self) -> Result<Vec<CheckpointId>, SnapshotError>;
 }
 
+/// What became of the bytes that were given to a [`StateWriter`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// They are in this file, and durable.
+    File(SnapshotFile),
+    /// They are too few for a file; they belong into the metadata.
+    Inline(Vec<u8>),
+}
+
 /// Writes one file of a checkpoint. Dropped before `finish`, it leaves nothing that a checkpoint could refer to.
 pub trait StateWriter: Send {
     /// Name of the file, relative to the storage; what handles refer to.
@@ -110,11 +125,12 @@ pub trait StateWriter: Send {
     /// If the storage fails.
     fn append(&mut self, bytes: &[u8]) -> Result<u64, SnapshotError>;
 
-    /// Makes the file durable and answers its name.
+    /// Makes the file durable, or answers its bytes if they are too few for a file.
+    /// [`SubtaskSnapshot::place`](super::manifest::SubtaskSnapshot::place) takes the answer.
     ///
     /// # Errors
     /// If the checkpoint has been discarded meanwhile, or the storage fails.
-    fn finish(self: Box<Self>) -> Result<String, SnapshotError>;
+    fn finish(self: Box<Self>) -> Result<Written, SnapshotError>;
 }
 
 impl fmt::Debug for dyn StateWriter {

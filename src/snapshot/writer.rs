@@ -5,43 +5,23 @@
 //! ```text
 //! offset  bytes
 //!      0      2  key group
-//!      2      1  compression: 0 none, 1 zstd
+//!      2      1  compression: 0 none, 1 zstd (one frame), 2 lz4 (one block)
 //!      3      8  length of the contents before compression
 //!     11      -  contents, perhaps compressed: number of entries (u64), then key, namespace and value of each
 //! ```
 //!
 //! All numbers are little-endian.
 
+use super::compression::{CODE_NONE, Compression, Compressor};
 use super::error::SnapshotError;
 use super::frozen::FrozenState;
-use super::manifest::{KeyedStateSnapshot, StateHandle};
+use super::manifest::{FileRange, KeyedStateSnapshot, Location, StateHandle};
 use super::storage::StateWriter;
 use crate::base::key_group::KeyGroup;
 use crate::codec::frame::{self, FrameKind};
 
 /// Version of the payload of a section.
 pub const SECTION_VERSION: u16 = 1;
-
-pub(super) const CODE_NONE: u8 = 0;
-pub(super) const CODE_ZSTD: u8 = 1;
-
-/// How the sections of a snapshot are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
-    /// Not at all.
-    None,
-    /// With zstd; a section that would not get smaller is stored as it is.
-    Zstd {
-        /// zstd's level, from 1 (fast) to 22.
-        level: i32,
-    },
-}
-
-impl Default for Compression {
-    fn default() -> Self {
-        Self::Zstd { level: 1 }
-    }
-}
 
 /// Writes the state behind whatever the writer already has. Does not finish the file: several states may share one.
 ///
@@ -55,10 +35,7 @@ pub fn write_state(
     let declaration = frozen.declaration().clone();
     let key_form = frozen.key_form();
     let failed = |source| SnapshotError::Compress { state: declaration.name.clone(), source };
-    let mut compressor = match compression {
-        Compression::None => None,
-        Compression::Zstd { level } => Some(zstd::bulk::Compressor::new(level).map_err(failed)?),
-    };
+    let mut compressor = Compressor::new(compression).map_err(failed)?;
     let mut sections = Vec::new();
     let (mut contents, mut payload, mut section) = (Vec::new(), Vec::new(), Vec::new());
     for group in frozen.key_groups().iter() {
@@ -73,16 +50,12 @@ pub fn write_state(
         }
         payload.clear();
         payload.extend_from_slice(&group.0.to_le_bytes());
-        let smaller = match &mut compressor {
-            Some(compressor) => {
-                let compressed = compressor.compress(&contents).map_err(failed)?;
-                Some(compressed).filter(|compressed| compressed.len() < contents.len())
-            }
-            None => None,
-        };
-        payload.push(if smaller.is_some() { CODE_ZSTD } else { CODE_NONE });
+        let smaller = compressor.compress(&contents).map_err(failed)?;
+        let (code, stored) =
+            smaller.as_ref().map_or((CODE_NONE, &contents), |(code, compressed)| (*code, compressed));
+        payload.push(code);
         payload.extend_from_slice(&(contents.len() as u64).to_le_bytes());
-        payload.extend_from_slice(smaller.as_deref().unwrap_or(&contents));
+        payload.extend_from_slice(stored);
         section.clear();
         let checksum = frame::encode(FrameKind::KeyGroupSection, SECTION_VERSION, &payload, &mut section);
         sections.push((group, append(writer, &section, checksum)?));
@@ -93,5 +66,6 @@ pub fn write_state(
 
 fn append(writer: &mut dyn StateWriter, section: &[u8], checksum: u32) -> Result<StateHandle, SnapshotError> {
     let offset = writer.append(section)?;
-    Ok(StateHandle { file: writer.file().to_owned(), offset, length: section.len() as u64, checksum })
+    let range = FileRange { file: writer.file().to_owned(), offset, length: section.len() as u64 };
+    Ok(StateHandle { location: Location::File(range), checksum })
 }

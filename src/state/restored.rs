@@ -34,7 +34,7 @@ impl RestoredKeyedState {
     #[must_use]
     pub fn bytes(&self, range: KeyGroupRange) -> u64 {
         let sections = self.snapshots.iter().flat_map(|snapshot| &snapshot.sections);
-        sections.filter(|(group, _)| range.contains(*group)).map(|(_, handle)| handle.length).sum()
+        sections.filter(|(group, _)| range.contains(*group)).map(|(_, handle)| handle.length()).sum()
     }
 
     /// Fills the tables with the key groups in `range`.

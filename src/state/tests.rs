@@ -8,7 +8,7 @@ use crate::base::key_group::{KeyGroup, KeyGroups, StableHash};
 use crate::base::rng::Rng;
 use crate::codec::Key;
 use crate::snapshot::{
-    CheckpointStorage, Compression, KeyedStateSnapshot, MemoryStorage, SnapshotError, write_state,
+    CheckpointStorage, Compression, KeyedStateSnapshot, Location, MemoryStorage, SnapshotError, write_state,
 };
 
 const MAX_PARALLELISM: u32 = 100;
@@ -237,7 +237,8 @@ fn damaged_contents_are_errors() {
 #[test]
 fn a_damaged_file_is_an_error_that_names_it() {
     let (storage, mut snapshots) = written(0..10u64);
-    snapshots[1].sections[0].1.offset += 1;
+    let Location::File(range) = &mut snapshots[1].sections[0].1.location else { unreachable!("in a file") };
+    range.offset += 1;
     let error = Operator::<_, u64>::new(set(), 1).restore(&storage, &snapshots).unwrap_err();
     assert!(matches!(error, StateError::Snapshot(SnapshotError::Frame { .. })), "{error}");
     assert!(error.to_string().starts_with("chk-1/0.0-0, offset "), "{error}");

@@ -8,7 +8,7 @@ use crate::base::id::{CheckpointId, SubtaskId};
 use crate::base::rng::Rng;
 use crate::snapshot::{
     CheckpointStorage, CompletedCheckpoint, MemoryStorage, SnapshotError, StateFiles, StateHandle,
-    StateWriter,
+    StateWriter, Written,
 };
 
 /// Every message of an injected fault contains this.
@@ -256,7 +256,7 @@ impl StateWriter for FaultyWriter {
         self.inner.append(bytes)
     }
 
-    fn finish(self: Box<Self>) -> Result<String, SnapshotError> {
+    fn finish(self: Box<Self>) -> Result<Written, SnapshotError> {
         self.faults.check_storage(Fault::Finish)?;
         self.inner.finish()
     }

@@ -8,6 +8,7 @@ use crate::base::clock::Nanos;
 use crate::base::error::{Error, ErrorKind, Recovery};
 use crate::base::id::{Attempt, SubtaskId};
 use crate::checkpoint::Event;
+use crate::config::SnapshotCompression;
 use crate::job::executor::Executor;
 use crate::job::lifecycle::JobEvent;
 use crate::job::origin::Restorable;
@@ -16,6 +17,7 @@ use crate::runtime::deploy::deploy;
 use crate::runtime::mailbox::SubtaskCommand;
 use crate::runtime::signal::SignalSink;
 use crate::runtime::subtask::SubtaskEnvironment;
+use crate::snapshot::Compression;
 
 impl<E: Executor> Supervisor<E> {
     /// Takes what the job needs for itself and deploys the first execution.
@@ -89,6 +91,11 @@ impl<E: Executor> Supervisor<E> {
             signals: Arc::new(self.events.clone()) as Arc<dyn SignalSink>,
             pool: self.executor.pool(),
             storage: Arc::clone(&self.origin.storage),
+            compression: match self.config.checkpoints.compression {
+                SnapshotCompression::None => Compression::None,
+                SnapshotCompression::Zstd => Compression::default(),
+                SnapshotCompression::Lz4 => Compression::Lz4,
+            },
             under_way: Arc::clone(&self.under_way),
             async_snapshots: self.config.async_snapshots,
             checkpointing: self.config.checkpoints.interval.is_some(),

@@ -8,7 +8,7 @@ use crate::base::id::{SubtaskIndex, VertexId};
 use crate::operator::{OperatorLifecycle, Polled};
 use crate::runtime::mailbox::Mailboxes;
 use crate::runtime::snapshot_pool::Task;
-use crate::snapshot::MemoryStorage;
+use crate::snapshot::{Compression, MemoryStorage};
 use crate::testing::VirtualClock;
 
 /// What the subtask did to its head, in order.
@@ -200,6 +200,7 @@ fn bench(channels: &[&[Entry]], blocks_on_watermark: usize) -> Bench {
         signals: Arc::new(sender),
         pool: Arc::new(Inline),
         storage: Arc::new(MemoryStorage::new()),
+        compression: Compression::default(),
         under_way: Arc::default(),
         async_snapshots: true,
         checkpointing: true,

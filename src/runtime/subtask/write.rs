@@ -33,6 +33,7 @@ pub(super) struct WriteSnapshot {
     pub(super) forked_at: Nanos,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) storage: Arc<dyn CheckpointStorage>,
+    pub(super) compression: Compression,
     pub(super) under_way: Arc<CheckpointsUnderWay>,
     pub(super) report: Reporter,
 }
@@ -108,13 +109,14 @@ impl WriteSnapshot {
             let operator = in_operator(&uid, || self.write_operator(fork, &mut writer, &mut bytes));
             operators.push(operator.map_err(|error| in_snapshot(&uid, error))?);
         }
+        let (subtask, parallelism) = (self.subtask, self.parallelism);
+        let mut snapshot = SubtaskSnapshot { subtask, parallelism, operators, files: Vec::new(), bytes };
         if let Some(writer) = writer {
-            writer
-                .finish()
+            let placed = writer.finish().and_then(|written| snapshot.place(written));
+            placed
                 .map_err(|error| Error::caused_by(ErrorKind::Snapshot, Recovery::Restart, &error.into()))?;
         }
-        let (subtask, parallelism) = (self.subtask, self.parallelism);
-        Ok(Some(SubtaskSnapshot { subtask, parallelism, operators, bytes }))
+        Ok(Some(snapshot))
     }
 
     fn write_operator(
@@ -129,8 +131,8 @@ impl WriteSnapshot {
                 Some(writer) => writer,
                 None => writer.insert(self.storage.begin(self.checkpoint, self.subtask)?),
             };
-            let state = write_state(frozen, writer.as_mut(), Compression::default())?;
-            *bytes += state.sections.iter().map(|(_, handle)| handle.length).sum::<u64>();
+            let state = write_state(frozen, writer.as_mut(), self.compression)?;
+            *bytes += state.bytes();
             keyed.push(state);
         }
         let list = fork.list.into_iter().map(|(name, items)| ListStateSnapshot { name, items }).collect();

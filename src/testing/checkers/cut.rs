@@ -44,8 +44,7 @@ where
         let states = operators.flat_map(|operator| &operator.keyed);
         for state in states.filter(|state| state.declaration.name == name) {
             for (group, handle) in &state.sections {
-                let bytes = storage.read(handle).map_err(|error| error.to_string())?;
-                let contents = read_section(handle, *group, &bytes).map_err(|error| error.to_string())?;
+                let contents = read_section(storage, *group, handle).map_err(|error| error.to_string())?;
                 let (count, mut rest) = contents.split_first_chunk::<8>().ok_or("no number of entries")?;
                 for _ in 0..u64::from_le_bytes(*count) {
                     let ((key, value), left): ((K, V), _) =
