@@ -85,8 +85,8 @@ const OUTSIDE: &[(&str, &[&str])] = &[
             "cli/signals.rs",
         ],
     ),
-    ("std::fs", &["connectors/", "cli/", "jobs/"]),
-    ("File::open", &["connectors/", "cli/"]),
+    ("std::fs", &["snapshot/local.rs", "connectors/", "cli/", "jobs/"]),
+    ("File::open", &["snapshot/local.rs", "connectors/", "cli/"]),
     ("std::net", &["connectors/socket.rs"]),
     ("TcpStream", &["connectors/socket.rs"]),
 ];

@@ -33,6 +33,18 @@ impl JobId {
         bytes[8..].copy_from_slice(&low.to_be_bytes());
         Self(bytes)
     }
+
+    /// The bytes of the identity, in the order in which they are printed.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// The identity with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
 }
 
 impl fmt::Display for JobId {

@@ -26,6 +26,8 @@ pub enum FrameKind {
     KeyGroupSection,
     /// The description of a completed checkpoint.
     Metadata,
+    /// The record of a job beside its checkpoints.
+    JobRecord,
 }
 
 impl FrameKind {
@@ -35,6 +37,7 @@ impl FrameKind {
         match self {
             Self::KeyGroupSection => 1,
             Self::Metadata => 2,
+            Self::JobRecord => 3,
         }
     }
 }
@@ -186,6 +189,12 @@ impl<'a> Reader<'a> {
     /// All bytes that are left; none are afterwards.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
+    }
+
+    /// Number of bytes that are left.
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
     }
 
     /// # Errors

@@ -3,6 +3,9 @@
 #[doc = include_str!("architecture.md")]
 pub mod architecture {}
 
+#[doc = include_str!("formats.md")]
+pub mod formats {}
+
 #[doc = include_str!("changelog.md")]
 pub mod changelog {}
 

@@ -6,21 +6,31 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking"))]
 
 pub mod compression;
+pub mod directory;
 pub mod error;
+pub mod fields;
 pub mod frozen;
+pub mod layout;
+pub mod local;
 pub mod manifest;
 pub mod memory;
+pub mod metadata;
 pub mod reader;
 pub mod storage;
 pub mod store;
 pub mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use compression::Compression;
+pub use directory::{
+    JobRecord, JobStorage, JobStorageSettings, RunState, Runs, SnapshotDirectory, SnapshotPath,
+};
 pub use error::SnapshotError;
+pub use fields::FormatError;
 pub use frozen::FrozenState;
+pub use local::LocalStore;
 pub use manifest::{
     CompletedCheckpoint, FileRange, KeyedStateSnapshot, ListStateSnapshot, Location, OperatorSnapshot,
     SnapshotFile, StateDeclaration, StateHandle, StateKind, SubtaskSnapshot,
