@@ -21,6 +21,7 @@ pub mod operator;
 pub mod prelude;
 pub mod ring;
 pub mod runtime;
+pub mod savepoint;
 pub mod snapshot;
 pub mod state;
 pub mod sync;

@@ -63,7 +63,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("jobs", &["base", "api", "operator", "connectors", "time", "state", "codec", "config"]),
-    ("cli", &["base", "jobs", "job", "api", "config", "metrics"]),
+    ("savepoint", &["base", "snapshot"]),
+    ("cli", &["base", "jobs", "job", "savepoint", "api", "config", "metrics"]),
 ];
 
 /// Parts that may import anything: entry points and tests.

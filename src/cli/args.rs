@@ -146,6 +146,16 @@ fn load(file: &Path, config: &mut JobConfig, mistakes: &mut Vec<String>) {
     }
 }
 
+/// Options of the commands that look at snapshots.
+#[derive(Debug, Args)]
+pub(super) struct SnapshotOptions {
+    /// Directory of a checkpoint, the _metadata in it, or the directory of a run for all of its checkpoints
+    pub(super) path: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
 /// The whole command.
 pub(super) fn command(registry: &JobRegistry) -> Command {
     let jobs = registry.jobs().iter().map(|job| {
@@ -167,4 +177,11 @@ pub(super) fn command(registry: &JobRegistry) -> Command {
         .disable_help_subcommand(true)
         .subcommand(run)
         .subcommand(Command::new("jobs").about("Lists the jobs that can be run"))
+        .subcommand(
+            SnapshotOptions::augment_args(Command::new("inspect")).about("Shows what a snapshot consists of"),
+        )
+        .subcommand(
+            SnapshotOptions::augment_args(Command::new("verify"))
+                .about("Reads all of a snapshot and tells everything that is damaged"),
+        )
 }

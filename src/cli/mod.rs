@@ -26,10 +26,12 @@
 //! ```
 
 mod args;
+mod inspect;
 mod progress;
 mod result;
 mod run;
 mod signals;
+mod verify;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -62,6 +64,8 @@ pub fn run(registry: &JobRegistry) -> ExitCode {
             list(registry);
             ExitCode::SUCCESS
         }
+        Some(("inspect", options)) => inspect::run(options),
+        Some(("verify", options)) => verify::run(options),
         _ => unreachable!("a subcommand is required"),
     }
 }
