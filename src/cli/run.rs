@@ -10,10 +10,10 @@ use tracing_subscriber::EnvFilter;
 use super::args::EngineOptions;
 use super::progress::{self, LogWriter};
 use super::result::{RunResult, summary};
-use super::{FAILED, mistakes, signals};
+use super::{FAILED, MISTAKE, mistakes, signals};
 use crate::api::{JobGraph, StreamEnvironment};
-use crate::base::id::JobId;
-use crate::job::{JobResult, JobState};
+use crate::base::error::{Error, Recovery};
+use crate::job::{JobResult, JobState, RunIdentity};
 use crate::jobs::{AlertCount, JobRegistry, JobSetup};
 
 /// Runs the job of this name and answers with the exit status.
@@ -32,9 +32,10 @@ pub(super) fn run(registry: &JobRegistry, name: &str, matches: &ArgMatches) -> E
         let _ = std::io::stdout().lock().write_all(graph.explain().as_bytes());
         return ExitCode::SUCCESS;
     }
-    if graph.config.checkpoints.interval.is_some() {
+    if graph.config.checkpoints.interval.is_some() && graph.config.checkpoints.dir.is_none() {
         eprintln!(
-            "note: checkpoints live in memory; they serve restarts of the job within this process only"
+            "note: checkpoints live in memory; they serve restarts of the job within this process only; \
+             --checkpoint-dir keeps them"
         );
     }
     execute(graph, &options, alerts, &terminal)
@@ -76,7 +77,11 @@ fn execute(
     terminal: &MultiProgress,
 ) -> ExitCode {
     let parallelism = graph.config.parallelism;
-    let job_id = options.job_id.unwrap_or_else(JobId::random);
+    let identity = if options.resume {
+        RunIdentity::Resumed(options.job_id)
+    } else {
+        RunIdentity::Fresh(options.job_id)
+    };
     // Before the job starts: a signal must not find the process unprepared.
     let signals = match signals::Watch::start() {
         Ok(signals) => signals,
@@ -85,11 +90,11 @@ fn execute(
             return ExitCode::from(FAILED);
         }
     };
-    let handle = match graph.start_as(job_id) {
+    let handle = match graph.start_as(identity) {
         Ok(handle) => handle,
         Err(error) => {
             eprintln!("error: {error}");
-            return ExitCode::from(FAILED);
+            return ExitCode::from(status_of(&error));
         }
     };
     signals.suspend(handle.stopper());
@@ -115,7 +120,12 @@ fn report(result: &JobResult, parallelism: u32, alerts: u64, json: bool) -> Exit
     } else {
         eprintln!("{}", summary(result, alerts));
     }
-    ExitCode::from(if failed { FAILED } else { 0 })
+    ExitCode::from(result.error.as_ref().filter(|_| failed).map_or(u8::from(failed), status_of))
+}
+
+/// A job that was refused before it began was asked for by mistake.
+fn status_of(error: &Error) -> u8 {
+    if error.recovery() == Recovery::RejectJob { MISTAKE } else { FAILED }
 }
 
 /// Logs to standard error, around the progress line. `RUST_LOG` decides what, unless `-v` does.

@@ -9,12 +9,13 @@ use super::handle::JobHandle;
 use super::lifecycle::JobState;
 use super::origin::JobOrigin;
 use super::result::{JobResult, JobStatus};
+use super::start::RunIdentity;
 use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::api::{JobGraph, StreamEnvironment};
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::error::{Error, ErrorKind, Recovery};
 use crate::base::id::JobId;
-use crate::snapshot::{CheckpointStorage, MemoryStorage};
+use crate::snapshot::{CheckpointStorage, LocalStore, Store};
 
 impl StreamEnvironment {
     /// Plans the job, runs it to its end, and answers what became of it.
@@ -31,20 +32,56 @@ impl StreamEnvironment {
 }
 
 impl JobGraph {
-    /// Starts the job on threads of its own.
+    /// Starts the job on threads of its own: a new run that keeps its checkpoints where the settings say, from the snapshot that the
+    /// settings name, if any.
     ///
     /// # Errors
-    /// If the machine refuses a thread.
+    /// If the snapshot cannot be read, or the machine refuses a thread.
     pub fn start(self) -> Result<JobHandle, Error> {
-        self.start_as(JobId::random())
+        self.start_as(RunIdentity::Fresh(None))
     }
 
-    /// Starts the job under this identity, with its checkpoints in memory.
+    /// Goes on with the newest run of the job's name under the checkpoint directory: under its identity, from its newest checkpoint. A
+    /// run that is finished is not run again. If there is none, a new one begins.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stoplog::prelude::*;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let scratch = tempfile::tempdir()?;
+    /// # let (checkpoints, output) = (scratch.path().join("checkpoints"), scratch.path().join("output"));
+    /// let run = || {
+    ///     let mut config = JobConfig { name: "numbers".into(), ..JobConfig::default() };
+    ///     config.checkpoints.interval = Some(Duration::from_millis(10));
+    ///     config.checkpoints.dir = Some(checkpoints.clone());
+    ///     let env = StreamEnvironment::new(config);
+    ///     let sink = LineSink::directory(&output, |n: &u64, line: &mut Vec<u8>| line.extend(n.to_string().bytes()));
+    ///     env.source("numbers", GeneratorSource::new(100, |n| n)).uid("numbers").sink("lines", sink).uid("lines");
+    ///     Ok::<_, Box<dyn std::error::Error>>(env.plan()?.resume()?.wait())
+    /// };
+    /// assert_eq!(run()?.records_in, 100);
+    /// assert_eq!(run()?.records_in, 0, "the run is finished");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// If the machine refuses a thread.
-    pub fn start_as(self, job_id: JobId) -> Result<JobHandle, Error> {
-        self.start_with(job_id, Arc::new(MemoryStorage::new()))
+    /// If no checkpoint directory is set, another live process has the run, the run's newest checkpoint is damaged, or the machine
+    /// refuses a thread.
+    pub fn resume(self) -> Result<JobHandle, Error> {
+        self.start_as(RunIdentity::Resumed(None))
+    }
+
+    /// Starts or resumes the job as this run.
+    ///
+    /// # Errors
+    /// As [`JobGraph::start`] and [`JobGraph::resume`].
+    pub fn start_as(self, identity: RunIdentity) -> Result<JobHandle, Error> {
+        let store: Arc<dyn Store> = Arc::new(LocalStore);
+        let now_ms = SystemClock::new().epoch_millis();
+        let origin = JobOrigin::from_settings(&self.config, identity, &store, now_ms)?;
+        self.start_from(origin)
     }
 
     /// Starts the job under this identity, with its checkpoints in this storage. If the storage holds a completed checkpoint, the

@@ -12,6 +12,7 @@ pub mod origin;
 pub mod restart;
 pub mod result;
 mod sinks;
+pub mod start;
 pub mod supervisor;
 
 pub use handle::{JobHandle, JobStopper};
@@ -19,3 +20,4 @@ pub use lifecycle::{IllegalTransition, JobEvent, JobState};
 pub use origin::{JobOrigin, Restorable};
 pub use restart::{RestartDecision, RestartStrategy, Restarts};
 pub use result::{CheckpointSummary, JobProgress, JobResult, JobStatus};
+pub use start::RunIdentity;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Recovery};
 use crate::base::id::{JobId, OperatorUid};
 use crate::operator::recovery::TRANSACTIONS;
-use crate::snapshot::{CheckpointStorage, CompletedCheckpoint, OperatorSnapshot, SnapshotError, StateFiles};
+use crate::snapshot::{
+    CheckpointStorage, CompletedCheckpoint, OperatorSnapshot, SnapshotError, StateFiles, StoreLock,
+};
 
 /// The identity of a job in this process, where it keeps its checkpoints, and from what it goes on.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub struct JobOrigin {
     pub allows_repeated_output: bool,
     /// This process, for whoever finds its locks.
     pub owner: String,
+    /// Held until the run can be found by others.
+    pub name_lock: Option<Box<dyn StoreLock>>,
 }
 
 /// A snapshot from which a job can go on.
@@ -50,6 +54,7 @@ impl JobOrigin {
             is_finished: false,
             allows_repeated_output: false,
             owner: format!("job {job_id}"),
+            name_lock: None,
         }
     }
 

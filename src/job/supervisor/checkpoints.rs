@@ -25,7 +25,7 @@ impl<E: Executor> Supervisor<E> {
             self.under_way.end(completed.id);
             tracing::debug!(
                 target: "stoplog::checkpoint::coordinator",
-                job = %self.job_id(), checkpoint = %summary.id, duration = ?summary.duration, bytes = summary.bytes, "completed"
+                job = %self.job_id(), checkpoint = %summary.id, duration_ms = summary.duration.as_millis() as u64, bytes = summary.bytes, "completed"
             );
         }
         for action in actions {
@@ -45,6 +45,10 @@ impl<E: Executor> Supervisor<E> {
         match action {
             Action::Trigger { checkpoint, sources } => {
                 self.under_way.begin(checkpoint);
+                tracing::debug!(
+                    target: "stoplog::checkpoint::coordinator",
+                    job = %self.job_id(), %checkpoint, sources = sources.len(), "triggered"
+                );
                 for source in sources.iter() {
                     self.send(*source, SubtaskCommand::Checkpoint(Command::Trigger(checkpoint)));
                 }
@@ -63,10 +67,10 @@ impl<E: Executor> Supervisor<E> {
                 self.broadcast(SubtaskCommand::Checkpoint(Command::Abort(checkpoint)));
             }
             Action::Discard { checkpoint, .. } => {
-                let storage = Arc::clone(&self.origin.storage);
+                let (storage, job) = (Arc::clone(&self.origin.storage), self.job_id());
                 self.executor.pool().spawn_ahead(Box::new(move || {
                     if let Err(error) = storage.discard(checkpoint) {
-                        tracing::warn!(target: "stoplog::checkpoint", %checkpoint, "cannot be removed: {error}");
+                        tracing::warn!(target: "stoplog::checkpoint::coordinator", %job, %checkpoint, "cannot be removed: {error}");
                     }
                 }));
             }

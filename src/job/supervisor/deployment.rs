@@ -23,9 +23,11 @@ impl<E: Executor> Supervisor<E> {
     /// Takes what the job needs for itself and deploys the first execution.
     pub(super) fn begin(&mut self, now: Nanos) {
         let begun = self.claim().and_then(|()| {
-            let opened = self.origin.storage.open();
+            // A finished run is only tidied up.
+            let opened = if self.origin.is_finished { Ok(()) } else { self.origin.storage.open() };
             opened.map_err(|error| snapshot_error(error).with_recovery(Recovery::RejectJob))
         });
+        drop(self.origin.name_lock.take());
         match begun {
             Ok(()) if self.origin.is_finished => self.end(JobEvent::Finished, now),
             Ok(()) => self.deploy(now),
@@ -102,6 +104,13 @@ impl<E: Executor> Supervisor<E> {
         };
         let from = restored.as_ref().map(|snapshot| (&snapshot.checkpoint, &snapshot.files));
         let deployment = deploy(&mut self.plan, &self.uids, &wakers, &self.config, from, &env)?;
+        if let Some(snapshot) = &restored {
+            tracing::info!(
+                target: "stoplog::job",
+                job = %self.job_id(), attempt = %self.attempt, checkpoint = %snapshot.checkpoint.id, path = snapshot.path,
+                "goes on from a snapshot"
+            );
+        }
         self.restored_from = restored.as_ref().map(|snapshot| snapshot.path.clone());
         self.status.set_counters(deployment.counters);
         self.execution = Some(Execution {

@@ -78,6 +78,12 @@ struct Directory {
     undiscarded: BTreeSet<CheckpointId>,
 }
 
+impl Directory {
+    fn is_finished(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.state == RunState::Finished)
+    }
+}
+
 impl JobStorage {
     /// A run that begins. Nothing is written before [`open`](CheckpointStorage::open). `now_ms` is the time in milliseconds since 1970.
     ///
@@ -154,7 +160,7 @@ impl JobStorage {
     /// True if the run was finished by an earlier process: it must not be run again.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.directory().record.as_ref().is_some_and(|record| record.state == RunState::Finished)
+        self.directory().is_finished()
     }
 
     /// The directory of the run.
@@ -431,6 +437,10 @@ impl CheckpointStorage for JobStorage {
         let lock = directory.lock.take();
         match (stage, &self.origin) {
             (Stage::Open, _) => {}
+            // An earlier process finished the run, and may have died before it had removed everything.
+            (Stage::New, Origin::Resumed) if conclusion.is_finished && directory.is_finished() => {
+                return self.clean_up(directory, conclusion);
+            }
             (Stage::New | Stage::Opening, Origin::Fresh { .. }) if lock.is_some() => {
                 self.undo_open();
                 drop(lock);
