@@ -233,7 +233,7 @@ fn all_damage_is_told_not_only_the_first() {
     expected.sort();
     assert_eq!(files, expected);
     let reasons: Vec<_> = damage.iter().map(|damage| damage.reason.as_str()).collect();
-    assert!(reasons.iter().any(|reason| *reason == "there is no such snapshot file"), "{reasons:?}");
+    assert!(reasons.contains(&"there is no such snapshot file"), "{reasons:?}");
     assert!(reasons.iter().any(|reason| reason.starts_with("offset 0: damaged section: wrong checksum")));
     assert!(reasons.iter().all(|reason| !reason.contains('/')), "the file is named once: {reasons:?}");
 }

@@ -6,4 +6,5 @@ mod formats;
 mod job_storage;
 mod local;
 mod memory;
+mod runs;
 mod sections;

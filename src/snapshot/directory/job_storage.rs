@@ -16,7 +16,7 @@ use super::external::visible_checkpoints;
 use super::record::{JobRecord, RunState};
 use super::runs::{Runs, lock};
 use super::writer::{Outcome, Writers};
-use super::{at, check_files, if_found, read_metadata, read_range, remove_tree};
+use super::{at, check_files, if_found, read_metadata, read_range, remove_file, remove_with_files};
 use crate::base::id::{CheckpointId, JobId, SubtaskId};
 
 /// How a [`JobStorage`] works.
@@ -283,14 +283,8 @@ impl JobStorage {
             super::check_file(self.store.as_ref(), &path.join(name), file.length)?;
             entries.retain(|(entry, _)| entry != name);
         }
-        for (name, entry) in entries {
-            let path = path.join(name);
-            match entry {
-                StoreEntry::File { .. } => at(&path, if_found(self.store.remove_file(&path)))?.unwrap_or(()),
-                StoreEntry::Directory => remove_tree(self.store.as_ref(), &path)?,
-            }
-        }
-        Ok(())
+        let strays = entries.iter().filter(|(_, entry)| *entry != StoreEntry::Directory);
+        strays.map(|(name, _)| path.join(name)).try_for_each(|path| remove_file(self.store.as_ref(), &path))
     }
 
     fn write_metadata(&self, checkpoint: &CompletedCheckpoint) -> Result<(), SnapshotError> {
@@ -309,14 +303,14 @@ impl JobStorage {
     fn remove_visible(&self, ids: &[CheckpointId]) -> Result<(), SnapshotError> {
         for id in ids {
             let (path, removed) = (self.paths.checkpoint(*id), self.paths.removed(*id));
-            remove_tree(self.store.as_ref(), &removed)?;
+            remove_with_files(self.store.as_ref(), &removed)?;
             at(&path, self.store.rename(&path, &removed))?;
         }
         if !ids.is_empty() {
             // Otherwise a crash could bring back a visible checkpoint of which a part is gone.
             self.sync_directory(&self.paths.directory)?;
         }
-        ids.iter().try_for_each(|id| remove_tree(self.store.as_ref(), &self.paths.removed(*id)))
+        ids.iter().try_for_each(|id| remove_with_files(self.store.as_ref(), &self.paths.removed(*id)))
     }
 
     /// Removes what is hidden: of checkpoints under way, of removals, of a record that was being written.
@@ -324,8 +318,8 @@ impl JobStorage {
         for (name, _) in self.entries()? {
             let path = self.paths.directory.join(&name);
             match JobEntry::of(&name) {
-                JobEntry::Hidden(_) => remove_tree(self.store.as_ref(), &path)?,
-                JobEntry::Temporary => at(&path, if_found(self.store.remove_file(&path)))?.unwrap_or(()),
+                JobEntry::Hidden(_) => remove_with_files(self.store.as_ref(), &path)?,
+                JobEntry::Temporary => remove_file(self.store.as_ref(), &path)?,
                 JobEntry::Checkpoint(_) | JobEntry::Other => {}
             }
         }
@@ -347,7 +341,7 @@ impl JobStorage {
         self.remove_visible(&unwanted)?;
         self.sweep()?;
         if !keeps && !conclusion.is_finished {
-            at(&self.paths.record(), if_found(self.store.remove_file(&self.paths.record())))?;
+            remove_file(self.store.as_ref(), &self.paths.record())?;
         }
         Ok(())
     }
@@ -363,9 +357,9 @@ impl JobStorage {
 
     /// Undoes as much as possible of a fresh run that could not be opened: it must not be found as the newest one.
     fn undo_open(&self) {
-        let store = self.store.as_ref();
-        let _ = if_found(store.remove_file(&self.paths.record()));
-        let _ = if_found(store.remove_file(&self.paths.new_record()));
+        for path in [self.paths.record(), self.paths.new_record()] {
+            let _ = remove_file(self.store.as_ref(), &path);
+        }
     }
 }
 
@@ -535,7 +529,7 @@ impl CheckpointStorage for JobStorage {
         }
         directory.doubtful.remove(&checkpoint);
         for hidden in [self.paths.under_way(checkpoint), self.paths.removed(checkpoint)] {
-            remove_tree(self.store.as_ref(), &hidden)?;
+            remove_with_files(self.store.as_ref(), &hidden)?;
         }
         directory.undiscarded.remove(&checkpoint);
         Ok(())

@@ -92,16 +92,19 @@ fn read_range(store: &dyn Store, base: &Path, range: &FileRange) -> Result<Vec<u
     }
 }
 
-/// Removes a directory with all that is in it. It need not exist.
-fn remove_tree(store: &dyn Store, directory: &Path) -> Result<(), SnapshotError> {
+/// Removes a directory of ours with its files. It need not exist. A directory in it is not ours, or a link that leads elsewhere: it
+/// stays, and is an error.
+fn remove_with_files(store: &dyn Store, directory: &Path) -> Result<(), SnapshotError> {
     let Some(entries) = at(directory, if_found(store.list(directory)))? else { return Ok(()) };
-    for (name, entry) in entries {
-        let path = directory.join(name);
-        match entry {
-            StoreEntry::File { .. } => at(&path, if_found(store.remove_file(&path)))?.unwrap_or(()),
-            StoreEntry::Directory => remove_tree(store, &path)?,
-        }
+    for (name, _) in entries.iter().filter(|(_, entry)| *entry != StoreEntry::Directory) {
+        remove_file(store, &directory.join(name))?;
     }
     at(directory, if_found(store.remove_directory(directory)))?;
+    Ok(())
+}
+
+/// Removes a file. It need not exist.
+fn remove_file(store: &dyn Store, path: &Path) -> Result<(), SnapshotError> {
+    at(path, if_found(store.remove_file(path)))?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::super::error::SnapshotError;
 use super::super::fields::{FieldReader, FieldWriter, FormatError};
 use super::super::layout::{self, JobPaths};
 use super::super::store::Store;
-use super::{at, if_found};
+use super::{at, if_found, remove_file};
 use crate::base::id::{CheckpointId, JobId};
 use crate::codec::frame::{self, FrameKind};
 
@@ -151,7 +151,7 @@ impl JobRecord {
         let unwritable = |source| SnapshotError::Unwritable { file: path.display().to_string(), source };
         let bytes = self.encode().map_err(unwritable)?;
         // An earlier attempt may have left one behind.
-        at(&new, if_found(store.remove_file(&new)))?;
+        remove_file(store, &new)?;
         let mut file = at(&new, store.create(&new))?;
         at(&new, file.append(&bytes))?;
         at(&new, file.sync())?;

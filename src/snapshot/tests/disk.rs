@@ -17,15 +17,25 @@ pub(crate) enum Fault {
     Lied,
     /// It is refused like all that follow.
     Died,
+    /// From here on names in directories cannot be made durable.
+    Unsynced,
 }
+
+type Call = Box<dyn FnOnce() + Send>;
 
 /// Clones share the contents.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Disk {
     inner: Arc<Mutex<Inner>>,
+    before_sync: Arc<Mutex<Option<Call>>>,
 }
 
-#[derive(Debug)]
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk").finish_non_exhaustive()
+    }
+}
+
 struct Inner {
     nodes: Vec<Node>,
     locks: BTreeSet<PathBuf>,
@@ -66,7 +76,12 @@ impl Disk {
         let nodes = vec![Node::directory()];
         let inner =
             Inner { nodes, locks: BTreeSet::new(), operations: 0, fault: None, dead: false, refused: None };
-        Self { inner: Arc::new(Mutex::new(inner)) }
+        Self { inner: Arc::new(Mutex::new(inner)), before_sync: Arc::default() }
+    }
+
+    /// Is called once, when the bytes of a file are to be made durable next.
+    pub(crate) fn before_sync(&self, call: impl FnOnce() + Send + 'static) {
+        *self.before_sync.lock().unwrap() = Some(Box::new(call));
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -95,6 +110,7 @@ impl Disk {
         let mut inner = self.inner();
         let planned = inner.fault.take();
         inner.dead = false;
+        inner.refused = None;
         planned.is_some_and(|(at, _)| inner.operations > at)
     }
 
@@ -178,6 +194,9 @@ impl Disk {
         inner.operations += 1;
         let fault = inner.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault);
         inner.dead |= fault == Some(Fault::Died);
+        if fault == Some(Fault::Unsynced) {
+            inner.refused = Some("sync_directory");
+        }
         let failed = || io::Error::other(format!("{name} failed"));
         if inner.dead || inner.refused == Some(name) {
             return Err(failed());
@@ -189,8 +208,8 @@ impl Disk {
                 }
                 Err(failed())
             }
-            Some(_) => operation(&mut inner, false).and_then(|_| Err(failed())),
-            None => operation(&mut inner, false),
+            Some(Fault::Lied) => operation(&mut inner, false).and_then(|_| Err(failed())),
+            Some(Fault::Died | Fault::Unsynced) | None => operation(&mut inner, false),
         }
     }
 }
@@ -419,6 +438,10 @@ impl StoreFile for DiskFile {
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        let call = self.disk.before_sync.lock().unwrap().take();
+        if let Some(call) = call {
+            call();
+        }
         self.disk.operate("sync", |inner, _| {
             if let Node::File { bytes, durable } = &mut inner.nodes[self.node] {
                 *durable = bytes.len();

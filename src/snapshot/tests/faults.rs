@@ -12,7 +12,7 @@ use crate::base::id::{CheckpointId, JobId};
 use crate::base::rng::Rng;
 use crate::snapshot::*;
 
-const FAULTS: [Fault; 3] = [Fault::Refused, Fault::Lied, Fault::Died];
+const FAULTS: [Fault; 4] = [Fault::Refused, Fault::Lied, Fault::Died, Fault::Unsynced];
 
 fn id(id: u64) -> CheckpointId {
     CheckpointId(id)
@@ -96,7 +96,7 @@ fn a_commit_is_durable_or_failed_for_ever() {
         |storage| take(storage, 2).is_ok(),
         |fault, disk, storage, committed| {
             let newest = if committed { 2 } else { 1 };
-            if fault != Fault::Died {
+            if matches!(fault, Fault::Refused | Fault::Lied) {
                 images(disk).for_each(|image| assert_eq!(newest_of(&image), Some(newest), "{fault:?}"));
             } else if !committed {
                 // Nobody was told anything, and nobody could withdraw it: all of it or nothing.
@@ -142,6 +142,36 @@ fn a_checkpoint_that_cannot_be_withdrawn_blocks_everything_until_it_is() {
         blocked += u32::from(matches!(storage.newest(), Err(SnapshotError::NotWithdrawn { .. })));
     }
     assert!(blocked >= 2, "the renaming and what makes it durable: {blocked}");
+}
+
+/// Not only what reads or commits next may have to bring a withdrawal to its end.
+#[test]
+fn a_checkpoint_that_is_discarded_before_it_was_withdrawn_stays_away() {
+    with_each_fault(
+        with_one,
+        |storage| take(storage, 2).is_ok(),
+        |_, disk, storage, committed| {
+            if !committed {
+                storage.discard(id(2)).unwrap();
+                images(disk).for_each(|image| assert_eq!(newest_of(&image), Some(1)));
+                goes_on(disk, &storage, 3);
+            }
+        },
+    );
+}
+
+/// The process was killed when the new name was there, but not durable yet. Whoever goes on from there must not lose it later.
+#[test]
+fn what_a_new_process_found_is_there_after_a_loss_of_power_too() {
+    with_each_fault(
+        with_one,
+        |storage| take(storage, 2).is_ok(),
+        |_, disk, _, _| {
+            let killed = disk.killed();
+            let newest = newest_of(&killed);
+            images(&killed).for_each(|image| assert_eq!(newest_of(&image), newest));
+        },
+    );
 }
 
 #[test]
