@@ -56,6 +56,8 @@ pub enum SupervisorEvent {
     Stored(CheckpointId),
     /// By the storage: the checkpoint is not, and never will be.
     StoreFailed(CheckpointId, String),
+    /// By the storage: it has removed the checkpoint, or failed to.
+    Discarded(CheckpointId),
     /// By those who act for the sinks: the outside is in line with what this attempt was restored from.
     Settled(Attempt, Result<(), Error>),
     /// By the storage: the end of the job is recorded, and nothing is left to do.
@@ -93,6 +95,8 @@ pub struct Supervisor<E> {
     sinks: JobSinks,
     /// True while the sinks are being settled; the outcome is awaited, whatever else happens.
     settling: bool,
+    /// Checkpoints that are being removed. The job is over only after that: its storage concludes once nothing is under way.
+    discarding: usize,
     /// Set once the job is to end.
     ending: Option<Ending>,
     events: Sender<SupervisorEvent>,
@@ -173,6 +177,7 @@ impl<E: Executor> Supervisor<E> {
             clock,
             sinks: JobSinks::new(sinks.collect()),
             settling: false,
+            discarding: 0,
             ending: None,
             events,
             status,
@@ -214,6 +219,7 @@ impl<E: Executor> Supervisor<E> {
             SupervisorEvent::StoreFailed(checkpoint, reason) => {
                 self.coordinate(Event::StoreFailed { checkpoint, reason }, now);
             }
+            SupervisorEvent::Discarded(_) => self.discarding -= 1,
             SupervisorEvent::Settled(attempt, result) => self.settled(attempt, result, now),
             SupervisorEvent::Concluded(result) => self.concluded(result),
             SupervisorEvent::Request(Request::Cancel) => self.stop(JobEvent::Cancel, now),

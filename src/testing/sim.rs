@@ -476,6 +476,7 @@ fn fingerprint(event: &SupervisorEvent) -> u64 {
         }
         SupervisorEvent::Stored(checkpoint) => (7, checkpoint.0, 0),
         SupervisorEvent::StoreFailed(checkpoint, _) => (8, checkpoint.0, 0),
+        SupervisorEvent::Discarded(checkpoint) => (14, checkpoint.0, 0),
         SupervisorEvent::Settled(attempt, result) => (12, u64::from(attempt.0), u64::from(result.is_ok())),
         SupervisorEvent::Concluded(result) => (13, 0, u64::from(result.is_ok())),
         SupervisorEvent::Request(Request::Cancel) => (9, 0, 0),

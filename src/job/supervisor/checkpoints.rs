@@ -1,6 +1,6 @@
 //! Feeds the checkpoint coordinator and carries out what it wants.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,8 +68,12 @@ impl<E: Executor> Supervisor<E> {
             }
             Action::Discard { checkpoint, .. } => {
                 let (storage, job) = (Arc::clone(&self.origin.storage), self.job_id());
+                let events = self.events.clone();
+                self.discarding += 1;
                 self.executor.pool().spawn_ahead(Box::new(move || {
-                    if let Err(error) = storage.discard(checkpoint) {
+                    let discarded = catch_unwind(AssertUnwindSafe(|| storage.discard(checkpoint)));
+                    let _ = events.send(SupervisorEvent::Discarded(checkpoint));
+                    if let Err(error) = discarded.unwrap_or_else(|payload| resume_unwind(payload)) {
                         tracing::warn!(target: "stoplog::checkpoint::coordinator", %job, %checkpoint, "cannot be removed: {error}");
                     }
                 }));

@@ -48,7 +48,7 @@ impl<E: Executor> Supervisor<E> {
     }
 
     pub(super) fn conclude_if_ready(&mut self) {
-        if self.awaits_outcome() {
+        if self.awaits_outcome() || self.discarding > 0 {
             return;
         }
         let Some(ending) = self.ending.as_mut().filter(|ending| !ending.is_concluding) else { return };
