@@ -10,6 +10,9 @@ pub mod generator;
 mod lines;
 pub mod pace;
 pub mod socket;
+#[cfg(all(test, not(loom)))]
+mod tests;
+pub mod two_phase;
 pub mod vec;
 
 pub use collect::CollectSink;
@@ -18,4 +21,5 @@ pub use file::{FileError, FileSource, LineSink};
 pub use generator::GeneratorSource;
 pub use pace::Pace;
 pub use socket::SocketSource;
+pub use two_phase::TwoPhase;
 pub use vec::VecSource;

@@ -270,7 +270,8 @@ pub trait Source: Clone + Send + 'static {
 /// Writes records to somewhere outside the job.
 ///
 /// The prototype given to the builder is cloned once per subtask and attempt. A sink that lets nothing be seen before
-/// [`Sink::notify_complete`] is exactly-once; one that writes at once repeats records after a restart.
+/// [`Sink::notify_complete`] is exactly-once; one that writes at once repeats records after a restart. The easy way to the former is
+/// [`TwoPhaseCommitSink`](super::two_phase::TwoPhaseCommitSink).
 pub trait Sink<T>: Clone + Send + 'static {
     /// Called once per subtask.
     ///

@@ -18,6 +18,7 @@ pub mod recovery;
 pub mod reduce;
 pub mod sink;
 pub mod source;
+pub mod two_phase;
 
 pub use context::{CloseContext, OpenContext, SnapshotContext};
 pub use contract::{Operator, OperatorLifecycle, Output, Sink, Source, SourceStatus};
@@ -25,3 +26,4 @@ pub use head::{ChainHead, Polled, Stop};
 pub use keyed::{KeySelector, Keyed};
 pub use process::{ProcessContext, ProcessFunction};
 pub use recovery::{PreCommitContext, SinkClaim, SinkRecovery};
+pub use two_phase::{TransactionContext, TwoPhaseCommitSink};

@@ -1,11 +1,13 @@
 //! Reading and writing that blocks, on a helper thread, linked to the subtask by rings.
 //!
-//! [`ReadAhead`] fetches what the subtask will need next; [`WriteBehind`] writes what the subtask has handed over. Neither side
-//! ever waits for the other: a full or empty ring puts the helper to sleep until the subtask wakes it, and blocks the subtask
+//! [`ReadAhead`] fetches what the subtask will need next; [`WriteBehind`] writes what the subtask has handed over; [`Orders`] hands
+//! over work of any kind. Neither side ever waits for the other: a full or empty ring puts the helper to sleep until the subtask wakes it, and blocks the subtask
 //! until the helper wakes it.
 //!
 //! What an item means for the position of a source travels in the item. The helper is ahead by as much as the ring holds, so its
 //! own position means nothing to a checkpoint.
+
+mod orders;
 
 use std::fmt;
 
@@ -15,6 +17,8 @@ use crate::operator::OpenContext;
 use crate::operator::context::{Helper, HelperStatus};
 use crate::ring::{Budget, Consumer, Peek, Producer, RingConfig, ring};
 use crate::sync::wake::Waker;
+
+pub(crate) use orders::{BlockingWork, Orders};
 
 /// What one read yielded.
 #[derive(Debug)]
