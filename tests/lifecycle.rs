@@ -494,28 +494,66 @@ fn a_sink_that_gives_up_is_not_tried_again() {
     assert_eq!(opened.load(Ordering::Relaxed), 1);
 }
 
-/// A plain sink has no way to write again what a completed checkpoint covers. If it cannot write, the job fails for good.
+/// Whatever removes the directory takes published output with it: a job that made a new one would hide the loss.
 #[test]
-fn a_plain_sink_that_cannot_write_fails_the_job_instead_of_losing_lines() {
+fn an_output_directory_that_vanishes_fails_the_job_by_name() {
     let _alone = alone();
     let scratch = tempfile::tempdir().unwrap();
-    let part = scratch.path().join("out").join("part-0");
-    std::fs::create_dir(scratch.path().join("out")).unwrap();
-    // A device that is always full.
-    std::os::unix::fs::symlink("/dev/full", &part).unwrap();
-    let restart = Some(RestartConfig::FixedDelay { attempts: 5, delay: Duration::from_millis(1) });
+    let directory = scratch.path().join("out");
+    let restart = Some(RestartConfig::FixedDelay { attempts: 2, delay: Duration::from_millis(1) });
     let env = StreamEnvironment::new(JobConfig { restart, ..config(1) });
-    endless(&env).sink(
-        "out",
-        LineSink::directory(scratch.path().join("out"), |n: &u64, line: &mut Vec<u8>| {
-            line.extend(n.to_string().bytes());
-        }),
-    );
-    let result = env.plan().unwrap().start().unwrap().wait();
+    let write = |n: &u64, line: &mut Vec<u8>| line.extend(n.to_string().bytes());
+    endless(&env).sink("out", LineSink::directory(&directory, write));
+    let job = env.plan().unwrap().start().unwrap();
+    let is_published = || {
+        std::fs::read_dir(&directory).is_ok_and(|mut names| {
+            names.any(|name| name.unwrap().file_name().to_str().unwrap().starts_with("part-"))
+        })
+    };
+    wait_until("something is published", is_published);
+    std::fs::rename(&directory, scratch.path().join("moved")).unwrap();
+    let result = job.wait();
     let error = result.error.expect("failed").to_string();
-    assert_eq!((result.state, result.restarts), (JobState::Failed, 0), "{error}");
-    assert!(error.contains("part-0"), "{error}");
+    assert_eq!(result.state, JobState::Failed, "{error}");
+    assert!(error.contains(directory.to_str().unwrap()), "{error}");
+    assert!(!directory.exists());
     assert_no_thread_is_left();
+}
+
+#[test]
+fn lines_in_a_directory_are_there_exactly_once_whatever_panics() {
+    let _alone = alone();
+    let scratch = tempfile::tempdir().unwrap();
+    let restart = Some(RestartConfig::FixedDelay { attempts: 10, delay: Duration::from_millis(1) });
+    let env = StreamEnvironment::new(JobConfig { restart, ..config(3) });
+    let (records, panics) = (40_000u64, Arc::new(AtomicU32::new(0)));
+    let counted = Arc::clone(&panics);
+    let seen = Arc::new(AtomicU32::new(0));
+    env.source("numbers", GeneratorSource::new(records, |n| n).rate(80_000.0))
+        .rebalance()
+        .map(move |n| {
+            let seen = seen.fetch_add(1, Ordering::Relaxed);
+            if seen % 9_000 == 8_999 && counted.fetch_add(1, Ordering::Relaxed) < 5 {
+                panic!("on purpose");
+            }
+            n
+        })
+        .sink(
+            "out",
+            LineSink::directory(scratch.path(), |n: &u64, line: &mut Vec<u8>| {
+                line.extend(n.to_string().bytes());
+            }),
+        );
+    let result = env.execute().unwrap();
+    assert!(result.restarts >= 4, "{}", result.restarts);
+    let mut numbers: Vec<u64> = Vec::new();
+    for entry in std::fs::read_dir(scratch.path()).unwrap() {
+        let path = entry.unwrap().path();
+        assert!(path.file_name().unwrap().to_str().unwrap().starts_with("part-"), "{}", path.display());
+        numbers.extend(std::fs::read_to_string(path).unwrap().lines().map(|n| n.parse::<u64>().unwrap()));
+    }
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..records));
 }
 
 /// A source that ends with its last record held up is not asked again, whatever it would answer.

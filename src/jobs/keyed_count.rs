@@ -33,7 +33,7 @@ pub struct KeyedCountOptions {
     /// Records per second in all; 0 for as many as possible
     #[arg(long, default_value_t = 0.0)]
     pub rate: f64,
-    /// Directory for a line `key,count` per record, which must be empty; without it the counts stay in the state
+    /// Directory for a line `key,count` per record, empty unless the job goes on from a checkpoint; without it the counts stay in the state
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Extra bytes in the state of each key

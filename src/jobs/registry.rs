@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::{ArgMatches, Args, Command};
 
 use crate::api::StreamEnvironment;
-use crate::connectors::file::{LineSink, check_empty};
+use crate::connectors::LineSink;
 
 type Declare = Box<dyn Fn(&ArgMatches, &mut JobSetup) -> Result<(), clap::Error>>;
 
@@ -169,7 +169,8 @@ impl JobSetup {
         (self.env, self.alerts)
     }
 
-    /// A sink of lines in the directory, which must be empty, or where `otherwise` says.
+    /// A sink of lines in the directory, or where `otherwise` says. Whether the directory can be used is seen when the job starts,
+    /// for that depends on what the job goes on from; a mere slip is found here.
     pub(super) fn lines<T, F>(
         &mut self,
         directory: Option<&Path>,
@@ -182,8 +183,11 @@ impl JobSetup {
     {
         match directory {
             Some(directory) => {
-                if let Err(error) = check_empty(directory) {
-                    self.mistake(error);
+                if directory.exists() && !directory.is_dir() {
+                    let path = directory.display();
+                    self.mistake(format_args!(
+                        "the output directory {path} is not a directory; name another one"
+                    ));
                 }
                 LineSink::directory(directory, format)
             }

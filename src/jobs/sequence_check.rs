@@ -35,7 +35,7 @@ pub struct SequenceCheckOptions {
     /// How often to fail in all
     #[arg(long, value_name = "TIMES", default_value_t = 1)]
     pub fail_times: u32,
-    /// Directory for a line `key,number` per record, which must be empty; without it the lines go to standard output
+    /// Directory for a line `key,number` per record, empty unless the job goes on from a checkpoint; without it the lines go to standard output
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }

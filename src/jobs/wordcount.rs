@@ -15,7 +15,7 @@ pub struct WordCountOptions {
     /// A file, a directory (its own files, not those of sub-directories), or tcp://HOST:PORT; may be given more than once
     #[arg(long, value_name = "PATH|tcp://HOST:PORT", required = true)]
     pub input: Vec<String>,
-    /// Directory for the result, which must be empty; without it the result goes to standard output
+    /// Directory for the result, empty unless the job goes on from a checkpoint; without it the result goes to standard output
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// A line for every record, or one for each word at the end of the input

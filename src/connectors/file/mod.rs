@@ -1,15 +1,19 @@
 //! Files of lines.
 
 mod check;
+mod output;
 mod reader;
 mod sink;
 mod source;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
+mod transactions;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::base::id::CheckpointId;
 
 pub use check::FileStamp;
 pub use sink::LineSink;
@@ -113,6 +117,66 @@ pub enum FileError {
         /// The directory.
         path: PathBuf,
     },
+    /// Another job writes there.
+    #[error("the output directory {} is in use by {owner}; name another one or end that job", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// What that job says about itself.
+        owner: String,
+    },
+    /// Output is there although the job has completed no checkpoint.
+    #[error(
+        "the output directory {} has {file}, which none of this job's checkpoints accounts for; name another one or empty it",
+        path.display()
+    )]
+    Unaccounted {
+        /// The directory.
+        path: PathBuf,
+        /// One file of that output.
+        file: String,
+    },
+    /// Output is there that the job, going on from an older checkpoint, would write again.
+    #[error(
+        "{file} in the output directory {} was published after checkpoint {restored}, from which the job is to go on: it would \
+         repeat these lines; name another directory, remove what was published later, or set \
+         execution.state-recovery.allow-repeated-output (--allow-repeated-output)",
+        path.display()
+    )]
+    PublishedLater {
+        /// The directory.
+        path: PathBuf,
+        /// One file of that output.
+        file: String,
+        /// The checkpoint from which the job is to go on.
+        restored: CheckpointId,
+    },
+    /// A file of the name under which output is to be seen is there already.
+    #[error("{} is there already, and output replaces nothing; move it away", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Output that a checkpoint promises cannot be found.
+    #[error(
+        "the output file {} is missing, and so is {hidden}, from which it is made: lines that a checkpoint promises are lost. Put \
+         the file back; where files are moved away once they are seen, allow it with LineSink::accept_missing",
+        path.display()
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// Its name before it was to be seen.
+        hidden: String,
+    },
+    /// A file is not the one that a checkpoint promises.
+    #[error("{} is not the output that was written to it: {difference}; put the right file back", path.display())]
+    Different {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        difference: String,
+    },
 }
 
 impl FileError {
@@ -170,19 +234,4 @@ fn list_directory(directory: &Path, files: &mut Vec<(PathBuf, FileStamp)>) -> Re
 fn stamped(path: PathBuf, about: &fs::Metadata) -> Result<(PathBuf, FileStamp), FileError> {
     let stamp = FileStamp::of(about).map_err(FileError::io("read the time of", &path))?;
     Ok((path, stamp))
-}
-
-/// Checks that output can go to the directory: it is empty, or does not exist yet. Creates nothing.
-///
-/// # Errors
-/// If it is not empty, is no directory, or cannot be read.
-pub fn check_empty(directory: &Path) -> Result<(), FileError> {
-    let mut entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(FileError::io("use the output directory", directory))?,
-    };
-    match entries.next() {
-        None => Ok(()),
-        Some(_) => Err(FileError::NotEmpty { path: directory.to_owned() }),
-    }
 }

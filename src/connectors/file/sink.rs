@@ -1,24 +1,32 @@
 //! Records as lines of text, in a directory or on standard output.
 
 use std::fmt;
-use std::fs::{File, OpenOptions, create_dir_all};
 use std::io::{self, Write as _};
-use std::marker::PhantomData;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use super::FileError;
+use super::transactions::FileTransactions;
 use crate::base::error::BoxError;
+use crate::base::id::CheckpointId;
 use crate::base::progress::Flow;
+use crate::connectors::TwoPhase;
 use crate::connectors::blocking::{BlockingWrite, WriteBehind};
-use crate::operator::{OpenContext, PreCommitContext, Sink};
+use crate::operator::{OpenContext, PreCommitContext, Sink, SinkRecovery};
+use crate::snapshot::Store;
 
 /// Bytes that are handed to the writer at once while records keep coming.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Writes each record as a line of text; a function of the user's makes the text.
 ///
-/// In a directory, which is created if it does not exist, each subtask appends to the file `part-<subtask>`. A plain sink: what it
-/// writes can be seen at once, and a restart repeats the records since the checkpoint.
+/// # In a directory: exactly once
+/// Lines are seen when the checkpoint that covers them is complete, in a file `part-<subtask>-<checkpoint>` of their own; with
+/// checkpoints off, in `part-<subtask>` once the job is finished. What is not to be seen yet has a name that begins with a dot.
+/// A file that can be seen is never changed, replaced or removed. A subtask without a line since the last checkpoint makes no file.
+///
+/// The directory is the job's own while it runs, marked by a file `.lock`, and is created if it does not exist. A job that begins
+/// from nothing is rejected if anything is in it; one that goes on from a checkpoint, if output is in it that was published later
+/// and would be repeated.
 ///
 /// ```
 /// use std::io::Write as _;
@@ -35,19 +43,24 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// # Ok(())
 /// # }
 /// ```
-pub struct LineSink<T, F> {
-    target: Target,
+///
+/// # On standard output: at least once
+/// A plain sink: what it writes can be seen at once, a restart repeats the lines since the checkpoint, and a job that cannot write
+/// fails for good.
+pub struct LineSink<T: 'static, F: Fn(&T, &mut Vec<u8>) + Clone + Send + 'static> {
+    target: Target<T, F>,
+}
+
+enum Target<T: 'static, F: Fn(&T, &mut Vec<u8>) + Clone + Send + 'static> {
+    Directory(TwoPhase<T, FileTransactions<F>>),
+    StandardOutput(Plain<F>),
+    Nowhere,
+}
+
+struct Plain<F> {
     format: F,
     buffer: Vec<u8>,
     writer: Option<WriteBehind>,
-    record_type: PhantomData<fn(T)>,
-}
-
-#[derive(Debug, Clone)]
-enum Target {
-    Directory(PathBuf),
-    StandardOutput,
-    Nowhere,
 }
 
 impl<T, F> LineSink<T, F>
@@ -58,39 +71,71 @@ where
     /// A sink that writes to files in this directory. `format` appends the text of a record, without a line end; it is called
     /// on the core of the subtask.
     pub fn directory(path: impl Into<PathBuf>, format: F) -> Self {
-        Self::new(Target::Directory(path.into()), format)
+        Self { target: Target::Directory(TwoPhase::new(FileTransactions::new(path.into(), format))) }
     }
 
     /// A sink that writes to the standard output of the process, whole lines at a time.
     pub fn stdout(format: F) -> Self {
-        Self::new(Target::StandardOutput, format)
+        Self { target: Target::StandardOutput(Plain { format, buffer: Vec::new(), writer: None }) }
     }
 
     /// A sink that drops every record, for a job whose output is optional.
-    pub fn nowhere(format: F) -> Self {
-        Self::new(Target::Nowhere, format)
+    pub fn nowhere(_format: F) -> Self {
+        Self { target: Target::Nowhere }
     }
 
-    fn new(target: Target, format: F) -> Self {
-        Self { target, format, buffer: Vec::new(), writer: None, record_type: PhantomData }
+    /// For a directory from which files are taken away once they are seen: that a file cannot be found, neither hidden nor visible,
+    /// is then no reason to give up, since it must have been seen. Without it (the default) the job fails, since lines may be lost.
+    #[must_use]
+    pub fn accept_missing(self, accept: bool) -> Self {
+        self.map_files(|files| files.accept_missing(accept))
+    }
+
+    /// Writes files to this store instead of the machine's file system.
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn Store>) -> Self {
+        self.map_files(|files| files.with_store(store))
+    }
+
+    fn map_files(self, change: impl FnOnce(FileTransactions<F>) -> FileTransactions<F>) -> Self {
+        let target = match self.target {
+            Target::Directory(sink) => Target::Directory(sink.map_sink(change)),
+            other => other,
+        };
+        Self { target }
     }
 }
 
-impl<T, F: Clone> Clone for LineSink<T, F> {
+/// A sink that is not open yet, whatever the state of this one.
+impl<T, F> Clone for LineSink<T, F>
+where
+    F: Fn(&T, &mut Vec<u8>) + Clone + Send + 'static,
+{
     fn clone(&self) -> Self {
-        Self {
-            target: self.target.clone(),
-            format: self.format.clone(),
-            buffer: Vec::new(),
-            writer: None,
-            record_type: PhantomData,
-        }
+        let target = match &self.target {
+            Target::Directory(sink) => Target::Directory(sink.clone()),
+            Target::StandardOutput(plain) => {
+                let format = plain.format.clone();
+                Target::StandardOutput(Plain { format, buffer: Vec::new(), writer: None })
+            }
+            Target::Nowhere => Target::Nowhere,
+        };
+        Self { target }
     }
 }
 
-impl<T, F> fmt::Debug for LineSink<T, F> {
+impl<T, F> fmt::Debug for LineSink<T, F>
+where
+    F: Fn(&T, &mut Vec<u8>) + Clone + Send + 'static,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LineSink").field("target", &self.target).finish_non_exhaustive()
+        let mut shown = f.debug_struct("LineSink");
+        match &self.target {
+            Target::Directory(sink) => shown.field("directory", &sink.sink().directory()),
+            Target::StandardOutput(_) => shown.field("to", &"standard output"),
+            Target::Nowhere => shown.field("to", &"nowhere"),
+        };
+        shown.finish_non_exhaustive()
     }
 }
 
@@ -100,103 +145,125 @@ where
     F: Fn(&T, &mut Vec<u8>) + Clone + Send + 'static,
 {
     fn open(&mut self, cx: &mut OpenContext<'_>) -> Result<(), BoxError> {
-        self.writer = match &self.target {
-            Target::Directory(directory) => {
-                let path = directory.join(format!("part-{}", cx.subtask));
-                let writer = FileWriter { directory: directory.clone(), path, file: None, whole_bytes: 0 };
-                Some(WriteBehind::spawn(cx, "write", writer)?)
+        match &mut self.target {
+            Target::Directory(sink) => sink.open(cx)?,
+            Target::StandardOutput(plain) => {
+                plain.writer = Some(WriteBehind::spawn(cx, "write", StandardOutput)?);
             }
-            Target::StandardOutput => Some(WriteBehind::spawn(cx, "write", StandardOutput)?),
-            Target::Nowhere => None,
-        };
+            Target::Nowhere => {}
+        }
         Ok(())
     }
 
     #[inline]
     fn write(&mut self, record: T) -> Result<Flow, BoxError> {
-        let Some(writer) = &mut self.writer else { return Ok(Flow::Continue) };
-        (self.format)(&record, &mut self.buffer);
-        self.buffer.push(b'\n');
-        if self.buffer.len() >= CHUNK_BYTES {
-            writer.write(&mut self.buffer);
-            return writer.poll();
+        match &mut self.target {
+            Target::Directory(sink) => sink.write(record),
+            Target::StandardOutput(plain) => plain.write(|format, line| format(&record, line)),
+            Target::Nowhere => Ok(Flow::Continue),
         }
-        Ok(if writer.is_full() { Flow::Blocked } else { Flow::Continue })
     }
 
     fn resume(&mut self) -> Result<Flow, BoxError> {
-        self.writer.as_mut().map_or(Ok(Flow::Continue), WriteBehind::poll)
+        match &mut self.target {
+            Target::Directory(sink) => sink.resume(),
+            Target::StandardOutput(plain) => plain.writer()?.poll(),
+            Target::Nowhere => Ok(Flow::Continue),
+        }
     }
 
     fn flush(&mut self) -> Result<(), BoxError> {
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        let _ = writer.poll()?;
-        if !self.buffer.is_empty() && !writer.is_full() {
-            writer.write(&mut self.buffer);
+        match &mut self.target {
+            Target::Directory(sink) => sink.flush(),
+            Target::StandardOutput(plain) => plain.flush(),
+            Target::Nowhere => Ok(()),
         }
-        Ok(())
     }
 
     fn end_input(&mut self) -> Result<Flow, BoxError> {
-        let Some(writer) = &mut self.writer else { return Ok(Flow::Continue) };
+        match &mut self.target {
+            Target::Directory(sink) => sink.end_input(),
+            Target::StandardOutput(plain) => {
+                plain.hand_over()?;
+                plain.writer()?.end()
+            }
+            Target::Nowhere => Ok(Flow::Continue),
+        }
+    }
+
+    fn pre_commit(&mut self, cx: &mut PreCommitContext) -> Result<(), BoxError> {
+        match &mut self.target {
+            Target::Directory(sink) => sink.pre_commit(cx),
+            // What the helper was given is written even if this execution fails; if it cannot be written, the job is not restarted.
+            Target::StandardOutput(plain) => plain.hand_over(),
+            Target::Nowhere => Ok(()),
+        }
+    }
+
+    fn notify_complete(&mut self, checkpoint: CheckpointId) -> Result<(), BoxError> {
+        match &mut self.target {
+            Target::Directory(sink) => sink.notify_complete(checkpoint),
+            _ => Ok(()),
+        }
+    }
+
+    fn notify_aborted(&mut self, checkpoint: CheckpointId) -> Result<(), BoxError> {
+        match &mut self.target {
+            Target::Directory(sink) => sink.notify_aborted(checkpoint),
+            _ => Ok(()),
+        }
+    }
+
+    fn close(&mut self) -> Result<(), BoxError> {
+        match &mut self.target {
+            Target::Directory(sink) => sink.close(),
+            _ => Ok(()),
+        }
+    }
+
+    fn published(&mut self) -> Result<Flow, BoxError> {
+        match &mut self.target {
+            Target::Directory(sink) => sink.published(),
+            _ => Ok(Flow::Continue),
+        }
+    }
+
+    fn recovery(&self) -> Option<Box<dyn SinkRecovery>> {
+        match &self.target {
+            Target::Directory(sink) => sink.recovery(),
+            _ => None,
+        }
+    }
+}
+
+impl<F> Plain<F> {
+    fn writer(&mut self) -> Result<&mut WriteBehind, BoxError> {
+        self.writer.as_mut().ok_or_else(|| "the sink is not open".into())
+    }
+
+    #[inline]
+    fn write(&mut self, format: impl FnOnce(&F, &mut Vec<u8>)) -> Result<Flow, BoxError> {
+        format(&self.format, &mut self.buffer);
+        self.buffer.push(b'\n');
+        if self.buffer.len() >= CHUNK_BYTES {
+            self.hand_over()?;
+            return self.writer()?.poll();
+        }
+        Ok(if self.writer()?.is_full() { Flow::Blocked } else { Flow::Continue })
+    }
+
+    fn flush(&mut self) -> Result<(), BoxError> {
+        let writer = self.writer()?;
+        let _ = writer.poll()?;
+        if writer.is_full() { Ok(()) } else { self.hand_over() }
+    }
+
+    fn hand_over(&mut self) -> Result<(), BoxError> {
         if !self.buffer.is_empty() {
-            writer.write(&mut self.buffer);
-        }
-        writer.end()
-    }
-
-    fn pre_commit(&mut self, _cx: &mut PreCommitContext) -> Result<(), BoxError> {
-        // What the helper was given is written even if this execution fails; if it cannot be written, the job is not restarted.
-        if let Some(writer) = self.writer.as_mut().filter(|_| !self.buffer.is_empty()) {
+            let writer = self.writer.as_mut().ok_or("the sink is not open")?;
             writer.write(&mut self.buffer);
         }
         Ok(())
-    }
-}
-
-/// Appends to one file.
-struct FileWriter {
-    directory: PathBuf,
-    path: PathBuf,
-    file: Option<File>,
-    /// Length of the file up to the last chunk that was written as a whole.
-    whole_bytes: u64,
-}
-
-impl FileWriter {
-    fn file(&mut self) -> Result<(&mut File, &Path), BoxError> {
-        match &mut self.file {
-            Some(file) => Ok((file, &self.path)),
-            None => Err("the file is not open".into()),
-        }
-    }
-}
-
-impl BlockingWrite for FileWriter {
-    fn open(&mut self) -> Result<(), BoxError> {
-        create_dir_all(&self.directory).map_err(FileError::io("create the directory", &self.directory))?;
-        let opened = OpenOptions::new().create(true).append(true).open(&self.path);
-        let file = opened.map_err(FileError::io("write", &self.path))?;
-        self.whole_bytes = file.metadata().map_err(FileError::io("read", &self.path))?.len();
-        self.file = Some(file);
-        Ok(())
-    }
-
-    fn write(&mut self, chunk: &[u8]) -> Result<(), BoxError> {
-        let whole_bytes = self.whole_bytes;
-        let (file, path) = self.file()?;
-        if let Err(error) = file.write_all(chunk) {
-            // Half a line must not stand before the lines of the next execution.
-            let _ = file.set_len(whole_bytes);
-            return Err(FileError::io("write", path)(error).into());
-        }
-        self.whole_bytes += chunk.len() as u64;
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<(), BoxError> {
-        let (file, path) = self.file()?;
-        Ok(file.sync_data().map_err(FileError::io("write", path))?)
     }
 }
 
@@ -210,17 +277,9 @@ impl StandardOutput {
 }
 
 impl BlockingWrite for StandardOutput {
-    fn open(&mut self) -> Result<(), BoxError> {
-        Ok(())
-    }
-
     fn write(&mut self, chunk: &[u8]) -> Result<(), BoxError> {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(chunk).and_then(|()| stdout.flush());
         written.map_err(|error| Self::failed(&error))
-    }
-
-    fn sync(&mut self) -> Result<(), BoxError> {
-        Ok(())
     }
 }

@@ -16,7 +16,7 @@ fn read_restored(source: &FileSource, splits: Vec<FileSplit>) -> Result<Vec<Stri
     loop {
         match source.poll(&mut lines, 10) {
             Ok(SourceStatus::Ended) => return Ok(lines.0),
-            Ok(_) => helpers.step(),
+            Ok(_) => drop(helpers.step()),
             Err(error) => {
                 let error = error.downcast::<Error>().expect("it says whether a restart helps");
                 assert!(lines.0.is_empty(), "a line of another file was handed on before {error}");

@@ -1,58 +1,16 @@
-//! File sources and sinks with helpers that are stepped by hand.
+//! File sources with helpers that are stepped by hand.
 
 use std::fs;
-use std::sync::Arc;
 
 use super::*;
-use crate::base::clock::SystemClock;
-use crate::base::error::BoxError;
-use crate::base::id::{CheckpointId, SubtaskIndex};
-use crate::base::key_group::KeyGroups;
-use crate::base::progress::Flow;
 use crate::base::rng::Rng;
-use crate::operator::context::{Helper, HelperPool, HelperStatus, Ports, Restored};
-use crate::operator::{OpenContext, Output, PreCommitContext, Sink, Source, SourceStatus};
-use crate::sync::wake::Waker;
+use crate::operator::context::{HelperStatus, Restored};
+use crate::operator::{OpenContext, Output, Source, SourceStatus};
 
 mod restored;
 
-/// Keeps the helpers instead of starting threads.
-#[derive(Default)]
-struct ByHand(Vec<Box<dyn Helper>>);
-
-impl HelperPool for ByHand {
-    fn spawn(&mut self, _name: String, helper: Box<dyn Helper>) -> Result<Waker, BoxError> {
-        self.0.push(helper);
-        Ok(Waker::noop())
-    }
-}
-
-impl ByHand {
-    fn step(&mut self) {
-        self.0.iter_mut().for_each(|helper| {
-            helper.step().unwrap();
-        });
-    }
-}
-
-fn opened<R>(open: impl FnOnce(&mut OpenContext<'_>) -> R) -> (R, ByHand) {
-    opened_from(None, open)
-}
-
 fn opened_from<R>(restored: Option<&Restored>, open: impl FnOnce(&mut OpenContext<'_>) -> R) -> (R, ByHand) {
-    let mut helpers = ByHand::default();
-    let result = open(&mut OpenContext {
-        subtask: SubtaskIndex(0),
-        key_groups: KeyGroups::new(1, 1),
-        clock: Arc::new(SystemClock::new()),
-        waker: Waker::noop(),
-        restored,
-        counters: Arc::default(),
-        checkpointing: true,
-        ports: &mut Ports::default(),
-        helpers: &mut helpers,
-    });
-    (result, helpers)
+    Opening::default().open_from(restored, open)
 }
 
 /// Blocks after every record if it is told to.
@@ -67,7 +25,7 @@ impl Output<String> for Lines {
 
 fn open(source: &FileSource, splits: Vec<FileSplit>) -> (FileSource, ByHand) {
     let mut source = source.clone();
-    let (result, helpers) = opened(|cx| source.open(splits, cx));
+    let (result, helpers) = Opening::default().open(|cx| source.open(splits, cx));
     result.unwrap();
     (source, helpers)
 }
@@ -85,7 +43,7 @@ fn read(source: &FileSource, splits: Vec<FileSplit>, flow: Flow) -> (Vec<String>
         }
         match status {
             SourceStatus::Ended => return (lines.0, positions),
-            SourceStatus::Idle(_) => helpers.step(),
+            SourceStatus::Idle(_) => drop(helpers.step()),
             SourceStatus::Ready => {}
         }
     }
@@ -195,100 +153,13 @@ fn a_file_that_lost_its_end_is_an_error_and_not_an_early_end() {
     assert!(error.contains("cut ends at byte 4, but 14 bytes were there"), "{error}");
 }
 
-type Sunk = LineSink<u64, fn(&u64, &mut Vec<u8>)>;
-
-fn sink_to(directory: &Path) -> (Sunk, ByHand) {
-    let mut sink = Sunk::directory(directory, |n, line| line.extend(format!("{n:010}").bytes()));
-    let (result, helpers) = opened(|cx| sink.open(cx));
-    result.unwrap();
-    (sink, helpers)
-}
-
-#[test]
-fn a_sink_blocks_when_its_writer_is_behind_and_goes_on_when_it_has_caught_up() {
-    let directory = tempfile::tempdir().unwrap();
-    let (mut sink, mut helpers) = sink_to(directory.path());
-    let mut written = 0;
-    while sink.write(written).unwrap() == Flow::Continue {
-        written += 1;
-        assert!(written < 1_000_000, "the writer has written nothing, yet the sink is never blocked");
-    }
-    // Barriers do not wait for the writer.
-    for checkpoint in 1..=20 {
-        sink.flush().unwrap();
-        sink.pre_commit(&mut PreCommitContext::new(CheckpointId(checkpoint))).unwrap();
-        assert_eq!(sink.resume().unwrap(), Flow::Blocked);
-    }
-    while sink.resume().unwrap() == Flow::Blocked {
-        helpers.step();
-    }
-    assert_eq!(sink.write(written + 1).unwrap(), Flow::Continue);
-    while sink.end_input().unwrap() == Flow::Blocked {
-        helpers.step();
-    }
-    let expected: String = (0..=written + 1).map(|n| format!("{n:010}\n")).collect();
-    assert_eq!(fs::read_to_string(directory.path().join("part-0")).unwrap(), expected);
-}
-
-#[test]
-fn what_a_checkpoint_covers_is_written_even_if_the_execution_fails() {
-    let directory = tempfile::tempdir().unwrap();
-    let (mut sink, helpers) = sink_to(directory.path());
-    assert_eq!(sink.write(1).unwrap(), Flow::Continue);
-    sink.pre_commit(&mut PreCommitContext::new(CheckpointId(1))).unwrap();
-    drop(sink);
-    drop(helpers);
-    assert_eq!(fs::read_to_string(directory.path().join("part-0")).unwrap(), "0000000001\n");
-}
-
-#[test]
-fn an_orderly_stop_writes_what_was_flushed_and_the_next_execution_appends() {
-    let directory = tempfile::tempdir().unwrap();
-    for n in 1..=2 {
-        let (mut sink, mut helpers) = sink_to(directory.path());
-        assert_eq!(sink.write(n).unwrap(), Flow::Continue);
-        sink.flush().unwrap();
-        drop(sink);
-        helpers.0.iter_mut().for_each(|helper| helper.stop().unwrap());
-    }
-    assert_eq!(fs::read_to_string(directory.path().join("part-0")).unwrap(), "0000000001\n0000000002\n");
-}
-
-#[test]
-fn a_file_that_cannot_be_written_is_named() {
-    let directory = tempfile::tempdir().unwrap();
-    fs::create_dir(directory.path().join("part-0")).unwrap();
-    let (mut sink, mut helpers) = sink_to(directory.path());
-    assert_eq!(helpers.0[0].step().unwrap(), HelperStatus::Done);
-    let error = sink.resume().unwrap_err().to_string();
-    assert!(error.contains("cannot write") && error.contains("part-0"), "{error}");
-}
-
 /// The other side of a ring may go away at any moment, before the first item too.
 #[test]
-fn a_helper_whose_subtask_is_gone_ends_without_a_panic() {
+fn a_reader_whose_subtask_is_gone_ends_without_a_panic() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut sink, mut helpers) = sink_to(directory.path());
-    assert_eq!(sink.write(1).unwrap(), Flow::Continue);
-    sink.flush().unwrap();
-    drop(sink);
-    while helpers.0[0].step().unwrap() == HelperStatus::Worked {}
-    assert_eq!(fs::read_to_string(directory.path().join("part-0")).unwrap(), "0000000001\n");
-
+    fs::write(directory.path().join("a"), "one\n").unwrap();
     let source = FileSource::lines([directory.path()]);
     let (source, mut helpers) = open(&source, source.divide(1).unwrap());
     drop(source);
     assert_eq!(helpers.0[0].step().unwrap(), HelperStatus::Done);
-}
-
-#[test]
-fn a_writer_that_failed_before_the_first_record_is_heard_of() {
-    let directory = tempfile::tempdir().unwrap();
-    fs::create_dir(directory.path().join("part-0")).unwrap();
-    let (mut sink, mut helpers) = sink_to(directory.path());
-    assert_eq!(helpers.0[0].step().unwrap(), HelperStatus::Done);
-    drop(helpers);
-    assert_eq!(sink.write(1).unwrap(), Flow::Continue);
-    sink.pre_commit(&mut PreCommitContext::new(CheckpointId(1))).unwrap();
-    assert!(sink.resume().unwrap_err().to_string().contains("part-0"));
 }
