@@ -46,7 +46,7 @@ fn groups() -> KeyGroups {
 }
 
 fn value(key: u64, bytes: usize) -> Value {
-    let word = |n: u64| splitmix64(key ^ n % 40) as u8 % 32 + 64;
+    let word = |n: u64| splitmix64(key ^ (n % 40)) as u8 % 32 + 64;
     (key, (0..bytes as u64).map(word).collect())
 }
 
@@ -213,7 +213,7 @@ fn both_ways(group: &mut BenchmarkGroup<'_, WallTime>, keys: u64, bytes: usize, 
     group.bench_function(format!("restore/bare/{name}"), |bencher| {
         bencher.iter(|| black_box(read_bare(&bare, compression)));
     });
-    storage.conclude(Conclusion { is_finished: true, keeps_checkpoints: false }).expect("concluded");
+    storage.conclude(Conclusion::Finished { keeps_checkpoints: false }).expect("concluded");
 }
 
 fn checkpoints(criterion: &mut Criterion) {

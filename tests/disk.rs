@@ -12,7 +12,7 @@ use stoplog::snapshot::{
     SnapshotDirectory, StateFiles, read_section,
 };
 
-const SUSPENDED: Conclusion = Conclusion { is_finished: false, keeps_checkpoints: true };
+const SUSPENDED: Conclusion = Conclusion::Ended { keeps_checkpoints: true };
 
 fn job() -> JobId {
     JobId::from_words(4, 2)

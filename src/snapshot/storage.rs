@@ -29,11 +29,19 @@ pub trait StateFiles: Send + Sync + fmt::Debug {
 
 /// How a job ended, for its storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Conclusion {
-    /// True if all input was read and everything is published: the job is never run again.
-    pub is_finished: bool,
-    /// False if its checkpoints are to be removed.
-    pub keeps_checkpoints: bool,
+pub enum Conclusion {
+    /// It was refused before a record flowed: nothing is changed or removed.
+    Rejected,
+    /// It is over in this process. Without its checkpoints it cannot go on in another one.
+    Ended {
+        /// False if its checkpoints are to be removed.
+        keeps_checkpoints: bool,
+    },
+    /// All input was read and everything is published: the job is never run again.
+    Finished {
+        /// False if its checkpoints are to be removed.
+        keeps_checkpoints: bool,
+    },
 }
 
 /// Keeps the files and the metadata of checkpoints of one job.

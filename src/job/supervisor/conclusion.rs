@@ -21,16 +21,19 @@ pub(super) struct Ending {
     is_concluding: bool,
 }
 
-/// True if the checkpoints of a job that ends like this are kept.
-fn keeps_checkpoints(event: JobEvent, is_rejected: bool, retention: Option<CheckpointRetention>) -> bool {
+/// What becomes of the checkpoints of a job that ends like this.
+fn conclusion(event: JobEvent, is_rejected: bool, retention: Option<CheckpointRetention>) -> Conclusion {
     use CheckpointRetention as R;
-    match (event, retention) {
-        // Nothing ran: nothing is touched.
-        (JobEvent::Fail, _) if is_rejected => true,
+    let keeps_checkpoints = match (event, retention) {
         (_, Some(R::RetainOnCancellation)) => true,
         (_, Some(R::NoExternalizedCheckpoints)) => false,
         (JobEvent::Fail, _) | (JobEvent::Suspended, None) => true,
         _ => false,
+    };
+    match event {
+        JobEvent::Finished => Conclusion::Finished { keeps_checkpoints },
+        _ if is_rejected => Conclusion::Rejected,
+        _ => Conclusion::Ended { keeps_checkpoints },
     }
 }
 
@@ -55,14 +58,7 @@ impl<E: Executor> Supervisor<E> {
         ending.is_concluding = true;
         let is_finished = ending.event == JobEvent::Finished;
         let is_rejected = self.error.as_ref().is_some_and(|error| error.recovery() == Recovery::RejectJob);
-        let conclusion = Conclusion {
-            is_finished,
-            keeps_checkpoints: keeps_checkpoints(
-                ending.event,
-                is_rejected,
-                self.config.checkpoints.retention,
-            ),
-        };
+        let conclusion = conclusion(ending.event, is_rejected, self.config.checkpoints.retention);
         // What a finished job has promised is published, as every subtask has said; of one that never ran nothing is touched.
         let promised = if is_finished {
             Ok(Some(self.sinks.transactions(None)))
@@ -141,9 +137,16 @@ mod tests {
             (Some(R::NoExternalizedCheckpoints), [false, false, false, false]),
         ];
         for (retention, expected) in table {
-            let kept = ends.map(|end| keeps_checkpoints(end, false, retention));
+            let kept = ends.map(|end| match conclusion(end, false, retention) {
+                Conclusion::Ended { keeps_checkpoints } => keeps_checkpoints,
+                Conclusion::Finished { keeps_checkpoints } => {
+                    assert_eq!(end, JobEvent::Finished);
+                    keeps_checkpoints
+                }
+                Conclusion::Rejected => panic!("it ran"),
+            });
             assert_eq!(kept, expected, "{retention:?}");
-            assert!(keeps_checkpoints(JobEvent::Fail, true, retention), "a rejected job removes nothing");
+            assert_eq!(conclusion(JobEvent::Fail, true, retention), Conclusion::Rejected);
         }
     }
 }

@@ -72,6 +72,11 @@ struct Directory {
     newest_committed: Option<CheckpointId>,
     /// Whether the record knows of any of them.
     is_completion_recorded: bool,
+    /// Of this life.
+    first_id: CheckpointId,
+    /// Whether the leftovers of earlier lives are gone. Not before this one has a checkpoint of its own: nothing is removed for a
+    /// run that turns out to be damaged.
+    is_swept: bool,
     /// Checkpoints that failed at a moment when they may have become visible. Each must be withdrawn before anything is read or committed.
     doubtful: BTreeSet<CheckpointId>,
     /// Checkpoints that could not be removed when they should have been.
@@ -145,6 +150,8 @@ impl JobStorage {
             record,
             newest_committed: None,
             is_completion_recorded: false,
+            first_id: CheckpointId(1),
+            is_swept: false,
             doubtful: BTreeSet::new(),
             undiscarded: BTreeSet::new(),
         });
@@ -313,11 +320,13 @@ impl JobStorage {
         ids.iter().try_for_each(|id| remove_with_files(self.store.as_ref(), &self.paths.removed(*id)))
     }
 
-    /// Removes what is hidden: of checkpoints under way, of removals, of a record that was being written.
-    fn sweep(&self) -> Result<(), SnapshotError> {
+    /// Removes what is hidden of checkpoints before this one: of those that were under way, of removals; and a record that was being
+    /// written.
+    fn sweep(&self, before: CheckpointId) -> Result<(), SnapshotError> {
         for (name, _) in self.entries()? {
             let path = self.paths.directory.join(&name);
             match JobEntry::of(&name) {
+                JobEntry::Hidden(id) if id >= before => {}
                 JobEntry::Hidden(_) => remove_with_files(self.store.as_ref(), &path)?,
                 JobEntry::Temporary => remove_file(self.store.as_ref(), &path)?,
                 JobEntry::Checkpoint(_) | JobEntry::Other => {}
@@ -329,7 +338,12 @@ impl JobStorage {
     /// Removes what the conclusion does not keep. The record says already what became of the run.
     fn clean_up(&self, directory: &mut Directory, conclusion: Conclusion) -> Result<(), SnapshotError> {
         let visible = visible_checkpoints(&self.entries()?);
-        let keeps = conclusion.keeps_checkpoints;
+        let keeps = match conclusion {
+            Conclusion::Ended { keeps_checkpoints } | Conclusion::Finished { keeps_checkpoints } => {
+                keeps_checkpoints
+            }
+            Conclusion::Rejected => return Ok(()),
+        };
         let unwanted = |id: &CheckpointId| {
             !keeps || directory.undiscarded.contains(id) || directory.doubtful.contains(id)
         };
@@ -339,8 +353,8 @@ impl JobStorage {
             self.protect_ids(directory, kept.last().copied())?;
         }
         self.remove_visible(&unwanted)?;
-        self.sweep()?;
-        if !keeps && !conclusion.is_finished {
+        self.sweep(CheckpointId(u64::MAX))?;
+        if conclusion == (Conclusion::Ended { keeps_checkpoints: false }) {
             remove_file(self.store.as_ref(), &self.paths.record())?;
         }
         Ok(())
@@ -416,8 +430,7 @@ impl CheckpointStorage for JobStorage {
         directory.stage = Stage::Opening;
         let highest = self.highest_known(directory)?.map_or(CheckpointId(1), CheckpointId::next);
         self.rewrite_record(directory, |record| record.next_checkpoint_id = highest)?;
-        // Not earlier: the hidden names show which ids were given away.
-        self.sweep()?;
+        directory.first_id = highest;
         directory.stage = Stage::Open;
         self.writers.set_open(true);
         Ok(())
@@ -429,13 +442,14 @@ impl CheckpointStorage for JobStorage {
         self.writers.set_open(false);
         let stage = std::mem::replace(&mut directory.stage, Stage::Concluded);
         let lock = directory.lock.take();
+        let is_rejected = conclusion == Conclusion::Rejected;
         match (stage, &self.origin) {
-            (Stage::Open, _) => {}
+            (Stage::Open, _) if !is_rejected => {}
             // An earlier process finished the run, and may have died before it had removed everything.
-            (Stage::New, Origin::Resumed) if conclusion.is_finished && directory.is_finished() => {
+            (Stage::New, Origin::Resumed) if directory.is_finished() && !is_rejected => {
                 return self.clean_up(directory, conclusion);
             }
-            (Stage::New | Stage::Opening, Origin::Fresh { .. }) if lock.is_some() => {
+            (Stage::New | Stage::Opening | Stage::Open, Origin::Fresh { .. }) if lock.is_some() => {
                 self.undo_open();
                 drop(lock);
                 let _ = self.store.remove_directory(&self.paths.directory);
@@ -443,11 +457,10 @@ impl CheckpointStorage for JobStorage {
             }
             _ => return Ok(()),
         }
-        let is_cancelled = !conclusion.is_finished && !conclusion.keeps_checkpoints;
-        let state = match (conclusion.is_finished, is_cancelled) {
-            (true, _) => Some(RunState::Finished),
-            (false, true) => Some(RunState::Cancelled),
-            (false, false) => None,
+        let state = match conclusion {
+            Conclusion::Finished { .. } => Some(RunState::Finished),
+            Conclusion::Ended { keeps_checkpoints: false } => Some(RunState::Cancelled),
+            Conclusion::Ended { keeps_checkpoints: true } | Conclusion::Rejected => None,
         };
         if let Some(state) = state {
             // Before anything is removed: if the process dies between the two, the run must not look as if it could go on.
@@ -456,7 +469,7 @@ impl CheckpointStorage for JobStorage {
         }
         self.clean_up(directory, conclusion)?;
         drop(lock);
-        if is_cancelled {
+        if state == Some(RunState::Cancelled) {
             self.remove_directory()?;
         }
         Ok(())
@@ -487,6 +500,9 @@ impl CheckpointStorage for JobStorage {
         }
         if at(&visible, if_found(self.store.entry(&visible)))?.is_some() {
             return Err(SnapshotError::Exists { path: visible.display().to_string() });
+        }
+        if !directory.is_swept {
+            directory.is_swept = self.sweep(directory.first_id).is_ok();
         }
         self.check_parts(checkpoint)?;
         self.write_metadata(checkpoint)?;

@@ -9,10 +9,10 @@ use crate::snapshot::*;
 pub(super) const ROOT: &str = "/root/checkpoints";
 pub(super) const NAME: &str = "my job";
 
-pub(super) const SUSPENDED: Conclusion = Conclusion { is_finished: false, keeps_checkpoints: true };
-pub(super) const CANCELLED: Conclusion = Conclusion { is_finished: false, keeps_checkpoints: false };
-pub(super) const FINISHED: Conclusion = Conclusion { is_finished: true, keeps_checkpoints: false };
-const FINISHED_AND_KEPT: Conclusion = Conclusion { is_finished: true, keeps_checkpoints: true };
+pub(super) const SUSPENDED: Conclusion = Conclusion::Ended { keeps_checkpoints: true };
+pub(super) const CANCELLED: Conclusion = Conclusion::Ended { keeps_checkpoints: false };
+pub(super) const FINISHED: Conclusion = Conclusion::Finished { keeps_checkpoints: false };
+const FINISHED_AND_KEPT: Conclusion = Conclusion::Finished { keeps_checkpoints: true };
 
 pub(super) fn settings() -> JobStorageSettings {
     JobStorageSettings { inline_threshold: 0, owner: "the test".to_owned() }
@@ -268,14 +268,30 @@ fn ids_grow_over_all_lives_even_those_that_only_aborted() {
         let disk = disk.killed();
         let storage = resumed(&disk);
         assert_eq!(storage.highest_id().unwrap(), Some(id(3)));
-        assert_eq!(names(&disk).iter().filter(|name| name.starts_with(".chk")).count(), 0, "swept");
+        let hidden = || names(&disk).iter().filter(|name| name.starts_with(".chk")).count();
+        assert_eq!(hidden(), 1, "nothing is removed before this life has completed a checkpoint or ends");
         storage.conclude(SUSPENDED).unwrap();
+        assert_eq!(hidden(), 0, "swept");
         assert_eq!(resumed(&disk).highest_id().unwrap(), Some(id(3)));
     }
     // Suspended with a checkpoint under way.
     storage.conclude(SUSPENDED).unwrap();
     assert_eq!(resume(&disk).unwrap().highest_id().unwrap(), Some(id(3)));
     assert_eq!(resumed(&disk).record().unwrap().lives, 3);
+}
+
+#[test]
+fn the_first_checkpoint_of_a_life_removes_the_leftovers_of_earlier_ones() {
+    let disk = Disk::new();
+    let storage = opened(&disk);
+    take(&storage, 1).unwrap();
+    drop(storage.begin(id(2), SUBTASK).unwrap());
+    let disk = disk.killed();
+    let storage = resumed(&disk);
+    let hidden = || names(&disk).iter().filter(|name| name.starts_with(".chk")).count();
+    assert_eq!(hidden(), 1);
+    take(&storage, 3).unwrap();
+    assert_eq!(hidden(), 0);
 }
 
 /// The record is not part of the cost of a checkpoint.
