@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::error::SnapshotError;
-use super::storage::Written;
 use crate::base::id::{CheckpointId, JobId, OperatorUid, SubtaskId};
 use crate::base::key_group::KeyGroup;
 
@@ -180,6 +179,15 @@ pub struct SubtaskSnapshot {
     pub files: Vec<SnapshotFile>,
     /// Bytes written for it, in files and inline.
     pub bytes: u64,
+}
+
+/// What became of the bytes that were given to a [`StateWriter`](super::storage::StateWriter).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// They are in this file, and durable.
+    File(SnapshotFile),
+    /// They are too few for a file; they belong into the metadata.
+    Inline(Vec<u8>),
 }
 
 impl SubtaskSnapshot {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::SnapshotError;
-use super::manifest::{CompletedCheckpoint, Location, SnapshotFile, StateHandle};
-use super::storage::{CheckpointStorage, StateFiles, StateWriter, Written};
+use super::manifest::{CompletedCheckpoint, Location, SnapshotFile, StateHandle, Written};
+use super::storage::{CheckpointStorage, StateFiles, StateWriter};
 use crate::base::id::{CheckpointId, SubtaskId};
 
 /// So many discarded ids are remembered, to refuse writers that come late.

@@ -33,10 +33,10 @@ pub use frozen::FrozenState;
 pub use local::LocalStore;
 pub use manifest::{
     CompletedCheckpoint, FileRange, KeyedStateSnapshot, ListStateSnapshot, Location, OperatorSnapshot,
-    SnapshotFile, StateDeclaration, StateHandle, StateKind, SubtaskSnapshot,
+    SnapshotFile, StateDeclaration, StateHandle, StateKind, SubtaskSnapshot, Written,
 };
 pub use memory::MemoryStorage;
 pub use reader::{check_section, read_section, read_state};
-pub use storage::{CheckpointStorage, Conclusion, StateFiles, StateWriter, Written};
+pub use storage::{CheckpointStorage, Conclusion, StateFiles, StateWriter};
 pub use store::{LockError, Store, StoreEntry, StoreFile, StoreLock};
 pub use writer::write_state;

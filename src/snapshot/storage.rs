@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::error::SnapshotError;
-use super::manifest::{CompletedCheckpoint, SnapshotFile, StateHandle};
+use super::manifest::{CompletedCheckpoint, StateHandle, Written};
 use crate::base::id::{CheckpointId, SubtaskId};
 
 /// Has the files that a snapshot names.
@@ -111,15 +111,6 @@ pub trait CheckpointStorage: StateFiles {
     /// # Errors
     /// If the storage fails.
     fn list(&self) -> Result<Vec<CheckpointId>, SnapshotError>;
-}
-
-/// What became of the bytes that were given to a [`StateWriter`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Written {
-    /// They are in this file, and durable.
-    File(SnapshotFile),
-    /// They are too few for a file; they belong into the metadata.
-    Inline(Vec<u8>),
 }
 
 /// Writes one file of a checkpoint. Dropped before `finish`, it leaves nothing that a checkpoint could refer to.

@@ -3,46 +3,13 @@
 //! A position in a file means something only as long as the file is the same. Its length and modification time stand for its
 //! content: to read it again in order to compare it would cost as much as the job did.
 
-use std::fmt;
-use std::fs::{self, Metadata};
-use std::io::{self, ErrorKind};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
-
-use serde::{Deserialize, Serialize};
 
 use super::FileError;
-use super::source::FileSplit;
+use super::split::{FileSplit, FileStamp};
 use crate::base::error::{self, BoxError, Error, Recovery};
-
-/// What is remembered of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileStamp {
-    /// Its length in bytes.
-    pub length: u64,
-    /// When it was last modified, in nanoseconds since 1970; negative if before.
-    pub modified_ns: i64,
-}
-
-impl FileStamp {
-    pub(super) fn of(about: &Metadata) -> io::Result<Self> {
-        let nanos = |nanos: u128| i64::try_from(nanos).unwrap_or(i64::MAX);
-        let modified_ns = match about.modified()?.duration_since(UNIX_EPOCH) {
-            Ok(since) => nanos(since.as_nanos()),
-            Err(before) => -nanos(before.duration().as_nanos()),
-        };
-        Ok(Self { length: about.len(), modified_ns })
-    }
-}
-
-/// The time is in the form that `touch -d` takes.
-impl fmt::Display for FileStamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, nanos) =
-            (self.modified_ns.div_euclid(1_000_000_000), self.modified_ns.rem_euclid(1_000_000_000));
-        write!(f, "{} bytes, modified at @{seconds}.{nanos:09}", self.length)
-    }
-}
 
 /// Checks the files of restored splits, one at a time.
 #[derive(Debug)]

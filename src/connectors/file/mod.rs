@@ -5,6 +5,7 @@ mod output;
 mod reader;
 mod sink;
 mod source;
+mod split;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod transactions;
@@ -15,9 +16,9 @@ use std::path::{Path, PathBuf};
 
 use crate::base::id::CheckpointId;
 
-pub use check::FileStamp;
 pub use sink::LineSink;
-pub use source::{FileSource, FileSplit};
+pub use source::FileSource;
+pub use split::{FileSplit, FileStamp};
 
 /// A file or directory cannot be used as it was meant.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 
 use super::FileError;
 use super::check::FileCheck;
-use super::source::FileSplit;
+use super::split::FileSplit;
 use crate::base::error::BoxError;
 use crate::connectors::blocking::{BlockingRead, Read};
 

@@ -4,10 +4,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
-use super::check::{FileCheck, FileStamp};
+use super::check::FileCheck;
 use super::reader::{Block, BlockReader};
+use super::split::FileSplit;
 use super::{FileError, list};
 use crate::base::clock::Nanos;
 use crate::base::error::BoxError;
@@ -72,44 +71,11 @@ pub struct FileSource {
     not_utf8: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
-/// One part of a file and the position in it.
-///
-/// A line belongs to the part in which its first byte lies.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileSplit {
-    /// Absolute, so that it means the same wherever the job goes on.
-    pub(super) path: PathBuf,
-    pub(super) start: u64,
-    /// First byte behind the part.
-    pub(super) end: u64,
-    /// Where the next line begins. `start` before the first line was handed on; a line may begin there or not.
-    pub(super) next: u64,
-    /// What the whole file was when the job began.
-    pub(super) stamp: FileStamp,
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     split: usize,
     offset: u64,
     is_last: bool,
-}
-
-impl FileSplit {
-    /// True once all lines that begin in the part were handed on.
-    pub(super) fn is_done(&self) -> bool {
-        self.next >= self.end
-    }
-
-    /// True if the line at the position may have begun before the part: it is another part's.
-    fn begins_amid_a_line(&self) -> bool {
-        self.next == self.start && self.start > 0
-    }
-
-    /// The byte from which to read: the one before the part says whether a line begins with it.
-    pub(super) fn first_byte(&self) -> u64 {
-        self.next - u64::from(self.begins_amid_a_line())
-    }
 }
 
 /// A source that is not open yet, whatever the state of this one.

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::error::SnapshotError;
 use super::super::layout::{self, JobPaths};
-use super::super::manifest::SnapshotFile;
-use super::super::storage::{StateWriter, Written};
+use super::super::manifest::{SnapshotFile, Written};
+use super::super::storage::StateWriter;
 use super::super::store::{Store, StoreFile};
 use super::{at, if_found};
 use crate::base::id::{CheckpointId, SubtaskId};
