@@ -19,7 +19,7 @@ fn job() -> JobId {
 }
 
 fn settings(inline_threshold: usize) -> JobStorageSettings {
-    JobStorageSettings { inline_threshold, owner: "the test".to_owned() }
+    JobStorageSettings { inline_threshold, owner: "the test".to_owned(), began_from: None }
 }
 
 /// Counts a thousand keys until a checkpoint was taken by hand; then suspends.

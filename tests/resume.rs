@@ -492,3 +492,77 @@ fn a_checkpoint_directory_that_cannot_be_written_is_named() {
     assert_eq!(refused.status.code(), Some(2), "{text}");
     assert!(text.contains(&place.text("out")), "{text}");
 }
+
+/// Such a run has nothing of its own before its first checkpoint; to begin again from nothing would count everything anew.
+#[test]
+fn a_run_that_began_from_a_snapshot_goes_on_from_it_until_it_has_a_checkpoint() {
+    let place = Place::new();
+    place.interrupted("-KILL", &[]);
+    let snapshot = place.checkpoints().pop().unwrap();
+    let (output, own) = (place.text("out-2"), place.text("own"));
+    let job = ["run", "sequence-check", "--keys", "10", "--records", "60000", "--output", &output];
+    let kept = ["--checkpoint-dir", &own, "--checkpoint-interval", "1h", "--json", "-q"];
+    let by_path = ["-s", snapshot.to_str().unwrap(), "--rate", "1000"];
+    let child = command(&[&job[..], &kept, &by_path].concat()).spawn().unwrap();
+    until("the run is recorded", || {
+        files_below(&place.path("own")).iter().any(|name| name.ends_with("/_job"))
+    });
+    signal(&child, "-KILL");
+    child.wait_with_output().unwrap();
+    let resume = [&job[..], &kept, &["--resume"]].concat();
+    let end = ended(&stoplog(&resume), 0);
+    assert_eq!((&end["state"], &end["alerts"]), (&"FINISHED".into(), &0.into()));
+    assert_eq!(end["restored_from"], snapshot.to_str().unwrap());
+    assert!(end["records_in"].as_u64().unwrap() < 60_000);
+}
+
+#[test]
+fn a_run_whose_record_is_gone_is_not_begun_again() {
+    let place = Place::new();
+    place.interrupted("-KILL", &[]);
+    let record = place.checkpoints()[0].parent().unwrap().join("_job");
+    fs::remove_file(&record).unwrap();
+    let refused = place.run(&["--resume"]);
+    let text = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(text.contains(record.to_str().unwrap()), "{text}");
+}
+
+#[test]
+fn a_finished_run_needs_neither_its_input_nor_its_retention() {
+    let place = Place::new();
+    let (input, output, own) = (place.text("words"), place.text("out"), place.text("own"));
+    fs::write(&input, "to be or not to be\n").unwrap();
+    let job = [
+        "run",
+        "wordcount",
+        "--input",
+        &input,
+        "--output",
+        &output,
+        "--checkpoint-dir",
+        &own,
+        "--checkpoint-interval",
+        "1h",
+        "--resume",
+        "--json",
+        "-q",
+    ];
+    let retain = ["-D", "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION"];
+    ended(&stoplog(&[&job[..], &retain].concat()), 0);
+    let left = files_below(&place.path("own"));
+    assert!(left.iter().any(|name| name.contains("chk-")), "{left:?}");
+    fs::remove_file(&input).unwrap();
+    let again = ended(&stoplog(&job), 0);
+    assert_eq!((&again["state"], &again["records_in"]), (&"FINISHED".into(), &0.into()));
+    assert_eq!(files_below(&place.path("own")), left);
+}
+
+#[test]
+fn a_higher_parallelism_than_the_default_allows_comes_with_the_snapshot() {
+    let place = Place::new();
+    place.interrupted("-KILL", &["--max-parallelism", "256", "-p", "150"]);
+    let end = ended(&place.run(&["--resume", "-p", "140"]), 0);
+    assert_eq!(end["parallelism"], 140);
+    place.assert_complete();
+}

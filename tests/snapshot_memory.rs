@@ -91,6 +91,7 @@ fn record() -> JobRecord {
         next_checkpoint_id: CheckpointId(1),
         newest_completed: None,
         state: RunState::Running,
+        began_from: None,
     }
 }
 

@@ -43,7 +43,7 @@ fn job() -> JobId {
 
 /// The directory of a run with the checkpoint 5.
 fn run(root: &Path) -> PathBuf {
-    let settings = JobStorageSettings { inline_threshold: 0, owner: "the test".to_owned() };
+    let settings = JobStorageSettings { inline_threshold: 0, owner: "the test".to_owned(), began_from: None };
     let storage = JobStorage::fresh(Arc::new(LocalStore), root, job(), "counting", 1000, settings).unwrap();
     storage.open().unwrap();
     let subtask = SubtaskId { vertex: VertexId(1), index: SubtaskIndex(0) };

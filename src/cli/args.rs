@@ -103,6 +103,7 @@ impl EngineOptions {
         }
         let others = self.settings.iter().filter(|setting| !setting.contains('='));
         mistakes.extend(others.map(|other| format!("-D {other}: KEY=VALUE is expected")));
+        config.recovery.resumes = self.resume;
         self.check_start(&config, mistakes);
         // Without a directory to be in, relative paths lead nowhere: whoever uses one says so.
         if let Ok(directory) = std::env::current_dir() {

@@ -60,6 +60,9 @@ pub enum RestartConfig {
 pub struct RecoveryConfig {
     /// The savepoint or retained checkpoint from which the job goes on: its directory or its `_metadata`. Default: none.
     pub path: Option<PathBuf>,
+    /// True if the job is to go on with its newest run, which knows all that a new one would have to be told. Set by `--resume`; it has
+    /// no key. Default: false.
+    pub resumes: bool,
     /// True if output that was published after that snapshot may be repeated; otherwise such a start is refused. Default: false.
     pub allows_repeated_output: bool,
 }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::logical::{LogicalGraph, OperatorKind};
 use crate::base::error::{Error, ErrorKind, Recovery};
+use crate::base::key_group::MAX_PARALLELISM_LIMIT;
 use crate::config::JobConfig;
 
 /// Rings of one exchange at most: each takes a few hundred bytes even while it is empty.
@@ -44,11 +45,17 @@ impl From<PlanError> for Error {
 pub fn validate(graph: &LogicalGraph, config: &JobConfig) -> Result<(), PlanError> {
     let mut mistakes = config.faults();
     mistakes.extend(graph.mistakes.iter().cloned());
-    if config.parallelism > config.max_parallelism() && config.max_parallelism() > 0 {
+    // If none is given, that of the snapshot from which the job goes on is not known yet.
+    let goes_on = config.recovery.resumes || config.recovery.path.is_some();
+    let max_parallelism = if config.max_parallelism.is_none() && goes_on {
+        MAX_PARALLELISM_LIMIT
+    } else {
+        config.max_parallelism()
+    };
+    if config.parallelism > max_parallelism && max_parallelism > 0 {
         mistakes.push(format!(
             "parallelism.default is {}, more than pipeline.max-parallelism, which is {}",
-            config.parallelism,
-            config.max_parallelism()
+            config.parallelism, max_parallelism
         ));
     }
     if !graph.operators.iter().any(|operator| operator.kind == OperatorKind::Source) {
@@ -63,10 +70,9 @@ pub fn validate(graph: &LogicalGraph, config: &JobConfig) -> Result<(), PlanErro
         let is_default = operator.parallelism.is_none() && parallelism == config.parallelism;
         if parallelism == 0 && !is_default {
             mistakes.push(format!("operator {name:?} has parallelism 0; it must be at least 1"));
-        } else if parallelism > config.max_parallelism() && !is_default {
+        } else if parallelism > max_parallelism && !is_default {
             mistakes.push(format!(
-                "operator {name:?} has parallelism {parallelism}, more than pipeline.max-parallelism, which is {}",
-                config.max_parallelism()
+                "operator {name:?} has parallelism {parallelism}, more than pipeline.max-parallelism, which is {max_parallelism}"
             ));
         }
         if operator.kind != OperatorKind::Sink && !graph.edges.iter().any(|edge| edge.from == operator.id) {

@@ -10,7 +10,7 @@ use super::supervisor::{Request, SupervisorEvent};
 use crate::base::error::{Error, ErrorKind, Recovery};
 use crate::base::id::{CheckpointId, JobId};
 
-/// A running job. Dropping the handle cancels the job and waits for its end.
+/// A running job. Dropping the handle suspends the job, so that it can be resumed, and waits for its end.
 #[derive(Debug)]
 pub struct JobHandle {
     job_id: JobId,
@@ -101,7 +101,7 @@ impl JobHandle {
 impl Drop for JobHandle {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.stopper().cancel();
+            self.stopper().suspend();
             let _ = thread.join();
         }
     }

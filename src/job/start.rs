@@ -43,8 +43,11 @@ impl JobOrigin {
             (Some(path), RunIdentity::Fresh(_)) => Some(snapshot_at(path, store).map_err(rejected)?),
             (None, _) => None,
         };
+        let began_from = snapshot.as_ref().map(|snapshot| snapshot.path.clone());
         let mut origin = match (&config.checkpoints.dir, identity) {
-            (Some(root), _) => in_directory(config, root, identity, store, now_ms).map_err(rejected)?,
+            (Some(root), _) => {
+                in_directory(config, root, identity, store, now_ms, began_from).map_err(rejected)?
+            }
             (None, RunIdentity::Fresh(job)) => {
                 let storage = Arc::new(MemoryStorage::new());
                 Self::in_storage(job.unwrap_or_else(JobId::random), storage)
@@ -55,7 +58,7 @@ impl JobOrigin {
                 return Err(Error::new(ErrorKind::Plan, Recovery::RejectJob, message));
             }
         };
-        origin.snapshot = snapshot;
+        origin.snapshot = origin.snapshot.or(snapshot);
         origin.allows_repeated_output = config.recovery.allows_repeated_output;
         origin.owner = owner(config, origin.job_id);
         Ok(origin)
@@ -68,10 +71,12 @@ fn in_directory(
     identity: RunIdentity,
     store: &Arc<dyn Store>,
     now_ms: u64,
+    began_from: Option<String>,
 ) -> Result<JobOrigin, SnapshotError> {
     let settings = |job| JobStorageSettings {
         inline_threshold: config.checkpoints.inline_threshold,
         owner: owner(config, job),
+        began_from,
     };
     let mut name_lock = None;
     let (job, is_known) = match identity {
@@ -91,10 +96,18 @@ fn in_directory(
         JobStorage::fresh(Arc::clone(store), root, job, &config.name, now_ms, settings(job))?
     };
     let is_finished = storage.is_finished();
+    // A run that began from a snapshot has nothing else until its first checkpoint.
+    let began_from =
+        storage.record().and_then(|record| record.began_from).filter(|_| is_known && !is_finished);
+    let snapshot = match began_from {
+        Some(path) if storage.list()?.is_empty() => Some(snapshot_at(Path::new(&path), store)?),
+        _ => None,
+    };
     let mut origin = JobOrigin::in_storage(job, Arc::new(storage) as Arc<dyn CheckpointStorage>);
     origin.resumes = is_known;
     origin.is_finished = is_finished;
     origin.name_lock = name_lock;
+    origin.snapshot = snapshot;
     Ok(origin)
 }
 

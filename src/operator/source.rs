@@ -10,7 +10,7 @@ use super::held::Held;
 use crate::base::error::{BoxError, Error, ErrorKind, Recovery};
 use crate::base::id::{ChannelIndex, CheckpointId, OperatorUid};
 use crate::base::progress::Flow;
-use crate::codec::{PostcardSerializer, Serializer};
+use crate::codec::{CodecError, PostcardSerializer, Serializer};
 use crate::element::Watermark;
 use crate::metrics::SubtaskCounters;
 
@@ -57,9 +57,16 @@ impl<S: Source, C: Operator<S::Out>> OperatorLifecycle for SourceHead<S, C> {
         // A restored job reads the splits of the snapshot and no others, even if this subtask has none of them.
         let splits = if cx.restored.is_some() {
             let items = cx.restored_operator(&self.uid).and_then(|operator| operator.list.get(SPLITS));
-            let decode = |bytes: &Vec<u8>| serializer.deserialize(&mut bytes.as_slice());
+            let decode = |bytes: &Vec<u8>| {
+                let mut rest = bytes.as_slice();
+                let split = serializer.deserialize(&mut rest)?;
+                if rest.is_empty() { Ok(split) } else { Err(CodecError::Trailing { bytes: rest.len() }) }
+            };
             let decoded: Result<Vec<_>, _> = items.into_iter().flatten().map(decode).collect();
-            decoded.map_err(|error| self.error(&error.into()))?
+            decoded.map_err(|error| {
+                let message = format!("the snapshot's source positions are not this source's: {error}");
+                Error::new(ErrorKind::Snapshot, Recovery::GiveUp, message).in_operator(&self.uid)
+            })?
         } else {
             std::mem::take(&mut self.first_splits)
         };

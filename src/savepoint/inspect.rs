@@ -174,7 +174,7 @@ fn describe_record(record: JobRecord) -> RecordDescription {
         lives: record.lives,
         state: match record.state {
             RunState::Running => "RUNNING",
-            RunState::Finished => "FINISHED",
+            RunState::Finished | RunState::FinishedAndKept => "FINISHED",
             RunState::Cancelled => "CANCELED",
         },
     }

@@ -17,7 +17,7 @@ struct Run {
 
 fn run(inline_threshold: usize) -> Run {
     let root = tempfile::tempdir().unwrap();
-    let settings = JobStorageSettings { inline_threshold, owner: "the test".to_owned() };
+    let settings = JobStorageSettings { inline_threshold, owner: "the test".to_owned(), began_from: None };
     let storage =
         JobStorage::fresh(Arc::new(LocalStore), root.path(), job(), "my job", 1000, settings).unwrap();
     storage.open().unwrap();

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 
 use super::FileError;
-use super::output::{HIDDEN, absolute, claim, length, remove, remove_hidden, sync_directory, visible_name};
+use super::output::{
+    HIDDEN, absolute, claim, length, published_with, remove, remove_hidden, sync_directory, visible_name,
+};
 use crate::base::error::{BoxError, Error, ErrorKind, Recovery};
 use crate::base::id::CheckpointId;
 use crate::operator::{SinkClaim, TransactionContext, TwoPhaseCommitSink};
@@ -41,6 +43,18 @@ impl FileTransaction {
 
     fn visible_path(&self) -> PathBuf {
         self.directory.join(&self.visible)
+    }
+
+    /// A snapshot may come from anywhere: its names lead to output files in the directory, and to nothing else.
+    fn check_names(&self) -> Result<(), Error> {
+        let is_plain = |name: &str| !name.contains(['/', '\\', '\0']);
+        let is_hidden = self.hidden.starts_with(HIDDEN) && is_plain(&self.hidden);
+        let is_visible = self.visible.is_empty() || published_with(&self.visible).is_some();
+        if self.directory.is_absolute() && is_hidden && is_visible {
+            return Ok(());
+        }
+        let message = format!("the snapshot's transaction names {self:?}, which is no file of this sink's");
+        Err(Error::new(ErrorKind::Snapshot, Recovery::GiveUp, message))
     }
 }
 
@@ -261,6 +275,16 @@ where
         self.publish(transaction).map_err(failed)
     }
 
+    fn recover_and_commit(&mut self, transaction: &FileTransaction) -> Result<(), BoxError> {
+        transaction.check_names()?;
+        self.commit(transaction)
+    }
+
+    fn recover_and_abort(&mut self, transaction: &FileTransaction) -> Result<(), BoxError> {
+        transaction.check_names()?;
+        self.abort(transaction)
+    }
+
     fn abort(&mut self, transaction: &FileTransaction) -> Result<(), BoxError> {
         self.file = None;
         remove(self.store.as_ref(), &transaction.hidden_path()).map_err(failed)
@@ -279,5 +303,42 @@ where
             Err(error) if super::output::is_missing(&error) && self.lock.is_none() => Ok(()),
             removed => removed.map_err(failed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot with valid checksums can be made by anybody: it could name any file of the user's.
+    #[test]
+    fn a_transaction_that_names_another_file_moves_and_removes_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (directory, theirs) = (scratch.path().join("out"), scratch.path().join("theirs"));
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(&theirs, "precious").unwrap();
+        let format = |_: &u64, _: &mut Vec<u8>| {};
+        let mut sink = FileTransactions::new(directory.clone(), format);
+        let absolute = theirs.to_str().unwrap();
+        for (hidden, visible) in [
+            ("../theirs", "part-0-1"),
+            (absolute, "part-0-1"),
+            (".part-0/../../theirs", "part-0-1"),
+            (".part-0-1", "../theirs"),
+            (".part-0-1", absolute),
+            ("", ""),
+        ] {
+            let (hidden, visible) = (hidden.to_owned(), visible.to_owned());
+            let transaction =
+                FileTransaction { directory: directory.clone(), hidden, visible, bytes: 8, crc32c: 0 };
+            let refused = |result: Result<(), BoxError>| {
+                let error = Error::caused_by(ErrorKind::Connector, Recovery::Restart, &result.unwrap_err());
+                assert_eq!(error.recovery(), Recovery::GiveUp, "{error}");
+            };
+            refused(TwoPhaseCommitSink::<u64>::recover_and_commit(&mut sink, &transaction));
+            refused(TwoPhaseCommitSink::<u64>::recover_and_abort(&mut sink, &transaction));
+        }
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "precious");
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     }
 }

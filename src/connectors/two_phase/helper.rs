@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{BoxError, message_with_causes};
+use crate::base::error::{BoxError, Error, ErrorKind, Recovery};
 use crate::base::id::CheckpointId;
 use crate::codec::{PostcardSerializer, Serializer};
 use crate::connectors::blocking::BlockingWork;
@@ -138,7 +138,9 @@ impl<T: 'static, S: TwoPhaseCommitSink<T>> BlockingWork for Transactions<T, S> {
                     Ok(Answer::Cut)
                 }
                 Err(error) => {
-                    transactions.send(Err(message_with_causes(error.as_ref()).into()));
+                    // It is told twice, and says both times whether a restart can help.
+                    let told = Error::caused_by(ErrorKind::Connector, Recovery::Restart, &error);
+                    transactions.send(Err(told.into()));
                     Err(error)
                 }
             },

@@ -11,7 +11,7 @@ use crate::config::CheckpointRetention;
 use crate::job::executor::Executor;
 use crate::job::lifecycle::JobEvent;
 use crate::job::sinks::JobSinks;
-use crate::snapshot::Conclusion;
+use crate::snapshot::{Conclusion, SnapshotError};
 
 /// How a job ends. While it is set nothing begins any more; the job is over once that is recorded.
 #[derive(Debug)]
@@ -57,35 +57,42 @@ impl<E: Executor> Supervisor<E> {
         let Some(ending) = self.ending.as_mut().filter(|ending| !ending.is_concluding) else { return };
         ending.is_concluding = true;
         let is_finished = ending.event == JobEvent::Finished;
-        let is_rejected = self.error.as_ref().is_some_and(|error| error.recovery() == Recovery::RejectJob);
+        let is_rejected = self.started_at.is_none()
+            && self.error.as_ref().is_some_and(|error| error.recovery() == Recovery::RejectJob);
         let conclusion = conclusion(ending.event, is_rejected, self.config.checkpoints.retention);
-        // What a finished job has promised is published, as every subtask has said; of one that never ran nothing is touched.
-        let promised = if is_finished {
-            Ok(Some(self.sinks.transactions(None)))
-        } else if self.started_at.is_some() {
-            self.origin.newest().map(|newest| Some(self.sinks.transactions(newest.as_ref())))
-        } else {
-            Ok(None)
+        // What a finished job has promised is published, as every subtask has said. Of one that was refused nothing is touched.
+        let promised = match conclusion {
+            Conclusion::Finished { .. } => Ok(self.sinks.transactions(None)),
+            Conclusion::Ended { .. } => {
+                self.origin.newest().map(|newest| self.sinks.transactions(newest.as_ref()))
+            }
+            Conclusion::Rejected => Ok(self.sinks.transactions(None)),
         };
         let (job, sinks, events) = (self.job_id(), self.sinks.clone(), self.events.clone());
         let storage = Arc::clone(&self.origin.storage);
         self.executor.pool().spawn_ahead(Box::new(move || {
             let settle = |sinks: &JobSinks| {
                 let settled = match &promised {
-                    Ok(Some(transactions)) => sinks.settle(transactions).map_err(|error| error.to_string()),
-                    Ok(None) => Ok(()),
+                    Ok(transactions) => sinks.settle(transactions).map_err(|error| error.to_string()),
                     Err(error) => Err(error.to_string()),
                 };
-                if let Err(error) = settled {
+                if let Err(error) = &settled {
                     tracing::warn!(target: "stoplog::job", %job, "output is not settled, the next run will try again: {error}");
                 }
+                settled.is_ok()
             };
-            if !is_finished {
-                settle(&sinks);
-            }
-            let concluded = catch_unwind(AssertUnwindSafe(|| storage.conclude(conclusion)));
-            let concluded = match concluded {
-                Ok(concluded) => concluded.map_err(snapshot_error),
+            let conclusion = match conclusion {
+                // What was promised and could not be published still hangs on the checkpoint that promises it.
+                Conclusion::Ended { .. } if !settle(&sinks) => Conclusion::Ended { keeps_checkpoints: true },
+                conclusion => conclusion,
+            };
+            let concluded = match catch_unwind(AssertUnwindSafe(|| storage.conclude(conclusion))) {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error @ SnapshotError::EndNotRecorded { .. })) => Err(snapshot_error(error)),
+                Ok(Err(error)) => {
+                    tracing::warn!(target: "stoplog::job", %job, "something is left behind: {error}");
+                    Ok(())
+                }
                 Err(_) => {
                     Err(Error::new(ErrorKind::Snapshot, Recovery::GiveUp, "the storage panicked at the end of the job"))
                 }
@@ -103,8 +110,7 @@ impl<E: Executor> Supervisor<E> {
         match (event, result) {
             (JobEvent::Finished, Err(error)) => {
                 // Whoever resumes the job must find that it is finished, or it is not.
-                let message =
-                    format!("everything is done, but the end of the job cannot be recorded: {error}");
+                let message = format!("everything is done, but {error}");
                 self.error = Some(Error::new(ErrorKind::Snapshot, Recovery::GiveUp, message));
                 self.transition(JobEvent::Fail);
                 self.transition(JobEvent::Stopped);

@@ -25,13 +25,14 @@ impl<E: Executor> Supervisor<E> {
         let begun = self.claim().and_then(|()| {
             // A finished run is only tidied up.
             let opened = if self.origin.is_finished { Ok(()) } else { self.origin.storage.open() };
-            opened.map_err(|error| snapshot_error(error).with_recovery(Recovery::RejectJob))
+            opened.map_err(snapshot_error)
         });
         drop(self.origin.name_lock.take());
         match begun {
             Ok(()) if self.origin.is_finished => self.end(JobEvent::Finished, now),
             Ok(()) => self.deploy(now),
-            Err(error) => self.fail(error, now),
+            // Not to be restarted, whatever it is: that would go on without what could not be claimed.
+            Err(error) => self.fail(error.with_recovery(Recovery::RejectJob), now),
         }
     }
 
@@ -43,6 +44,8 @@ impl<E: Executor> Supervisor<E> {
             self.adopt_max_parallelism(snapshot)?;
             let operators = self.uids.iter().flatten().collect();
             snapshot.check_claimed(&operators, &self.sinks.uids().iter().collect())?;
+        } else {
+            self.check_parallelism("the job has")?;
         }
         self.sinks.claim(&SinkClaim {
             restored: newest.map(|snapshot| snapshot.checkpoint.id),
@@ -64,17 +67,24 @@ impl<E: Executor> Supervisor<E> {
                 snapshot.path
             ));
         }
-        if let Some(vertex) = self.plan.vertices.iter().find(|vertex| vertex.parallelism > stored) {
-            return reject(format!(
-                "{}: max parallelism is {stored} in the snapshot, but the operator {} has parallelism {}; a job keeps the max \
-                 parallelism that it began with",
-                snapshot.path,
-                self.uids[vertex.id.index()][0],
-                vertex.parallelism
-            ));
-        }
         self.plan.max_parallelism = stored;
-        Ok(())
+        self.check_parallelism(&format!("{}: the job began with", snapshot.path))
+    }
+
+    /// Not all of it could be checked before it was known from what the job goes on.
+    fn check_parallelism(&self, whose: &str) -> Result<(), Error> {
+        let max_parallelism = self.plan.max_parallelism;
+        match self.plan.vertices.iter().find(|vertex| vertex.parallelism > max_parallelism) {
+            None => Ok(()),
+            Some(vertex) => {
+                let message = format!(
+                    "{whose} max parallelism {max_parallelism}, but the operator {} has parallelism {}",
+                    self.uids[vertex.id.index()][0],
+                    vertex.parallelism
+                );
+                Err(Error::new(ErrorKind::Plan, Recovery::RejectJob, message))
+            }
+        }
     }
 
     pub(super) fn deploy(&mut self, now: Nanos) {

@@ -72,8 +72,14 @@ impl WriteSnapshot {
             }
             Err(error) => {
                 let uid = &snapshot.operators[operator].uid;
-                let error = Error::caused_by(ErrorKind::Connector, Recovery::Restart, &error);
-                self.decline(error.in_operator(uid));
+                let error =
+                    Error::caused_by(ErrorKind::Connector, Recovery::Restart, &error).in_operator(uid);
+                if error.recovery() == Recovery::GiveUp {
+                    // The next checkpoint would fail in the same way.
+                    let error = error.clone().in_subtask(self.subtask.index);
+                    self.report.signals.send(Signal::Failed { attempt: self.report.attempt, error });
+                }
+                self.decline(error);
             }
         });
     }

@@ -26,11 +26,17 @@ pub struct JobStorageSettings {
     pub inline_threshold: usize,
     /// What this process says about itself to others that want the same run. Default: its process id.
     pub owner: String,
+    /// The path of the snapshot from which a fresh run begins. Default: none.
+    pub began_from: Option<String>,
 }
 
 impl Default for JobStorageSettings {
     fn default() -> Self {
-        Self { inline_threshold: 20 << 10, owner: format!("process {}", std::process::id()) }
+        Self {
+            inline_threshold: 20 << 10,
+            owner: format!("process {}", std::process::id()),
+            began_from: None,
+        }
     }
 }
 
@@ -48,7 +54,7 @@ pub struct JobStorage {
 
 #[derive(Debug)]
 enum Origin {
-    Fresh { job: JobId, name: String, started_at_ms: u64 },
+    Fresh { job: JobId, name: String, started_at_ms: u64, began_from: Option<String> },
     Resumed,
 }
 
@@ -85,7 +91,7 @@ struct Directory {
 
 impl Directory {
     fn is_finished(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| record.state == RunState::Finished)
+        self.record.as_ref().is_some_and(|record| record.state.is_finished())
     }
 }
 
@@ -104,7 +110,8 @@ impl JobStorage {
     ) -> Result<Self, SnapshotError> {
         let paths = JobPaths::new(&layout::absolute(root), job);
         refuse_visible(store.as_ref(), &paths)?;
-        let origin = Origin::Fresh { job, name: name.to_owned(), started_at_ms: now_ms };
+        let began_from = settings.began_from.clone();
+        let origin = Origin::Fresh { job, name: name.to_owned(), started_at_ms: now_ms, began_from };
         Ok(Self::new(store, paths, origin, settings, None, None))
     }
 
@@ -238,7 +245,7 @@ impl JobStorage {
                 return Err(SnapshotError::Over { path: self.paths.directory.display().to_string() });
             }
             (Origin::Resumed, Some(record)) if first_attempt => record.lives = record.lives.saturating_add(1),
-            (Origin::Fresh { job, name, started_at_ms }, None) => {
+            (Origin::Fresh { job, name, started_at_ms, began_from }, None) => {
                 let runs = Runs::new(Arc::clone(&self.store), &self.paths.root);
                 directory.record = Some(JobRecord {
                     job: *job,
@@ -249,6 +256,7 @@ impl JobStorage {
                     next_checkpoint_id: CheckpointId(1),
                     newest_completed: None,
                     state: RunState::Running,
+                    began_from: began_from.clone(),
                 });
             }
             _ => {}
@@ -447,7 +455,9 @@ impl CheckpointStorage for JobStorage {
             (Stage::Open, _) if !is_rejected => {}
             // An earlier process finished the run, and may have died before it had removed everything.
             (Stage::New, Origin::Resumed) if directory.is_finished() && !is_rejected => {
-                return self.clean_up(directory, conclusion);
+                let state = directory.record.as_ref().map(|record| record.state);
+                let keeps_checkpoints = state == Some(RunState::FinishedAndKept);
+                return self.clean_up(directory, Conclusion::Finished { keeps_checkpoints });
             }
             (Stage::New | Stage::Opening | Stage::Open, Origin::Fresh { .. }) if lock.is_some() => {
                 self.undo_open();
@@ -458,7 +468,8 @@ impl CheckpointStorage for JobStorage {
             _ => return Ok(()),
         }
         let state = match conclusion {
-            Conclusion::Finished { .. } => Some(RunState::Finished),
+            Conclusion::Finished { keeps_checkpoints: false } => Some(RunState::Finished),
+            Conclusion::Finished { keeps_checkpoints: true } => Some(RunState::FinishedAndKept),
             Conclusion::Ended { keeps_checkpoints: false } => Some(RunState::Cancelled),
             Conclusion::Ended { keeps_checkpoints: true } | Conclusion::Rejected => None,
         };

@@ -21,20 +21,29 @@ pub const JOB_RECORD_VERSION: u16 = 1;
 pub enum RunState {
     /// It runs, or can go on from its newest checkpoint.
     Running,
-    /// All of its input was read and all of its output is published. It never runs again.
+    /// All of its input was read and all of its output is published. It never runs again, and its checkpoints are removed.
     Finished,
+    /// The same, but its checkpoints are kept.
+    FinishedAndKept,
     /// It was cancelled, and what it left is being removed.
     Cancelled,
 }
 
 impl RunState {
-    const ALL: [Self; 3] = [Self::Running, Self::Finished, Self::Cancelled];
+    const ALL: [Self; 4] = [Self::Running, Self::Finished, Self::Cancelled, Self::FinishedAndKept];
+
+    /// True if it is never run again since everything is done.
+    #[must_use]
+    pub fn is_finished(self) -> bool {
+        matches!(self, Self::Finished | Self::FinishedAndKept)
+    }
 
     fn code(self) -> u8 {
         match self {
             Self::Running => 1,
             Self::Finished => 2,
             Self::Cancelled => 3,
+            Self::FinishedAndKept => 4,
         }
     }
 }
@@ -58,6 +67,9 @@ pub struct JobRecord {
     pub newest_completed: Option<CheckpointId>,
     /// Whether it can go on.
     pub state: RunState,
+    /// The path of the snapshot from which the run began, if it did not begin from nothing. It goes on from there as long as it has no
+    /// checkpoint of its own.
+    pub began_from: Option<String>,
 }
 
 impl JobRecord {
@@ -69,7 +81,7 @@ impl JobRecord {
     /// The bytes of `_job`.
     ///
     /// # Errors
-    /// If the name has more than 4 GiB.
+    /// If the name or the path has more than 4 GiB.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let mut out = FieldWriter::default();
         out.array(self.job.to_bytes());
@@ -81,6 +93,7 @@ impl JobRecord {
         out.u64(self.newest_completed.unwrap_or_default().0);
         out.u8(self.state.code());
         out.run("name", self.name.as_bytes())?;
+        out.run("snapshot", self.began_from.as_deref().unwrap_or_default().as_bytes())?;
         let mut bytes = Vec::new();
         frame::encode(FrameKind::JobRecord, JOB_RECORD_VERSION, &out.bytes, &mut bytes);
         Ok(bytes)
@@ -104,13 +117,24 @@ impl JobRecord {
         let known = RunState::ALL.into_iter().find(|known| known.code() == state);
         let state = known.ok_or_else(|| input.invalid(format!("unknown state {state}")))?;
         let name = input.text("name")?.to_owned();
+        let began_from = Some(input.text("snapshot")?.to_owned()).filter(|path| !path.is_empty());
         input.end()?;
         if sequence == 0 || lives == 0 || (!has_completed && newest.0 != 0) {
             let reason = format!("sequence {sequence}, {lives} lives, newest checkpoint {newest}");
             return Err(input.invalid(reason));
         }
         let newest_completed = has_completed.then_some(newest);
-        Ok(Self { job, name, sequence, started_at_ms, lives, next_checkpoint_id, newest_completed, state })
+        Ok(Self {
+            job,
+            name,
+            sequence,
+            started_at_ms,
+            lives,
+            next_checkpoint_id,
+            newest_completed,
+            state,
+            began_from,
+        })
     }
 
     /// The record in the directory of a run; `None` if it has none.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::super::error::SnapshotError;
 use super::super::layout::{self, JobPaths};
 use super::super::store::{LockError, Store, StoreEntry, StoreLock};
+use super::external::visible_checkpoints;
 use super::record::{JobRecord, RunState};
 use super::{at, if_found};
 use crate::base::id::JobId;
@@ -33,13 +34,27 @@ impl Runs {
     pub fn newest_of(&self, name: &str) -> Result<Option<JobRecord>, SnapshotError> {
         let mut newest: Option<JobRecord> = None;
         for job in self.jobs()? {
-            let Some(record) = self.record_of(job)? else { continue };
+            let Some(record) = self.record_of(job)? else {
+                self.refuse_without_record(job)?;
+                continue;
+            };
             let is_candidate = record.name == name && record.state != RunState::Cancelled;
             if is_candidate && newest.as_ref().is_none_or(|newest| newest.order() < record.order()) {
                 newest = Some(record);
             }
         }
         Ok(newest)
+    }
+
+    /// Checkpoints without a record are those of a run that lost it: nothing that this engine does leaves them so. Whoever looks for
+    /// the newest run must not find an older one, or none, instead.
+    fn refuse_without_record(&self, job: JobId) -> Result<(), SnapshotError> {
+        let paths = JobPaths::new(&self.root, job);
+        let entries = at(&paths.directory, if_found(self.store.list(&paths.directory)))?.unwrap_or_default();
+        if visible_checkpoints(&entries).is_empty() {
+            return Ok(());
+        }
+        Err(SnapshotError::MissingFile { file: paths.record().display().to_string() })
     }
 
     /// What is recorded of the run; `None` if there is no such run.

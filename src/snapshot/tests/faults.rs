@@ -296,7 +296,9 @@ fn the_end_of_a_run_is_recorded_before_anything_of_it_is_removed() {
                             assert_eq!(newest_of(&image), Some(2));
                             assert_eq!(resume(&image).unwrap().highest_id().unwrap(), Some(id(3)));
                         }
-                        Some(RunState::Finished) => assert_eq!(conclusion, FINISHED),
+                        Some(RunState::Finished | RunState::FinishedAndKept) => {
+                            assert_eq!(conclusion, FINISHED)
+                        }
                         None => assert_eq!(conclusion, CANCELLED),
                         Some(RunState::Cancelled) => unreachable!("it is not told of"),
                     }

@@ -57,6 +57,7 @@ fn record() -> JobRecord {
         next_checkpoint_id: CheckpointId(5),
         newest_completed: Some(CheckpointId(6)),
         state: RunState::Finished,
+        began_from: Some("/chk-3".to_owned()),
     }
 }
 
@@ -125,6 +126,7 @@ fn the_bytes_of_a_record_are_as_documented() {
         b"\x06\0\0\0\0\0\0\0", // the newest known
         b"\x02",               // finished
         b"\x06\0\0\0my job",   // name
+        b"\x06\0\0\0/chk-3",   // snapshot
     ];
     assert_eq!(bytes[..8], *b"SLF1\x03\0\x01\0");
     assert_eq!(bytes[HEADER_BYTES..], expected.concat());

@@ -15,7 +15,7 @@ pub(super) const FINISHED: Conclusion = Conclusion::Finished { keeps_checkpoints
 const FINISHED_AND_KEPT: Conclusion = Conclusion::Finished { keeps_checkpoints: true };
 
 pub(super) fn settings() -> JobStorageSettings {
-    JobStorageSettings { inline_threshold: 0, owner: "the test".to_owned() }
+    JobStorageSettings { inline_threshold: 0, owner: "the test".to_owned(), began_from: None }
 }
 
 pub(super) fn fresh_as(disk: &Disk, job: JobId, now_ms: u64) -> Result<JobStorage, SnapshotError> {
