@@ -574,6 +574,12 @@ impl CheckpointStorage for JobStorage {
             return Err(SnapshotError::Gone { directory, newest: known });
         }
         record.map_or(Ok(()), |record| record.check_newest(&self.paths.directory, newest))?;
+        if directory.stage == Stage::Open {
+            let path = self.paths.record();
+            if at(&path, if_found(self.store.entry(&path)))?.is_none() {
+                return Err(SnapshotError::NoRun { path: self.paths.directory.display().to_string() });
+            }
+        }
         let Some(id) = newest else { return Ok(None) };
         let path = self.paths.checkpoint(id);
         let prefix = format!("{}/", layout::checkpoint(id));

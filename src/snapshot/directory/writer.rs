@@ -115,6 +115,10 @@ impl Writers {
         match state.under_way.entry(checkpoint) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
             std::collections::btree_map::Entry::Vacant(entry) => {
+                // Somebody may have removed the run's directory. Creating it anew would hide that: without its record nobody would
+                // find the run again, and without its lock another process might lead it too.
+                let record = self.paths.record();
+                at(&record, self.store.entry(&record))?;
                 let path = self.paths.under_way(checkpoint);
                 at(&path, self.store.create_directories(&path))?;
                 Ok(entry.insert(UnderWay::default()))

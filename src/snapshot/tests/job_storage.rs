@@ -314,6 +314,22 @@ fn the_record_is_rewritten_for_the_first_completion_of_a_life_only() {
     assert_eq!(recorded().newest_completed, Some(id(3)));
 }
 
+/// Its record and its lock are gone: nobody would find it again, and others might lead it too.
+#[test]
+fn a_run_whose_directory_is_taken_away_takes_no_more_checkpoints() {
+    for completed in 0..2 {
+        let disk = Disk::new();
+        let storage = opened(&disk);
+        (1..=completed).for_each(|id| drop(take(&storage, id).unwrap()));
+        disk.rename(Path::new(&job_directory()), Path::new("/root/elsewhere")).unwrap();
+        let error = take(&storage, 5).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{}/_job: ", job_directory())), "{error}");
+        let error = storage.newest().unwrap_err();
+        assert!(error.to_string().contains(&job_directory()) && !error.is_transient(), "{error}");
+        assert_eq!(disk.tree(&job_directory()), [""; 0], "it is not begun anew");
+    }
+}
+
 #[test]
 fn a_run_whose_checkpoints_are_gone_does_not_begin_anew() {
     let disk = Disk::new();
