@@ -322,7 +322,8 @@ impl<E: Executor> Supervisor<E> {
     fn take_signal(&mut self, signal: Signal, now: Nanos) {
         match signal {
             Signal::Opened { attempt, subtask } if self.runs(attempt) => self.opened(subtask, now),
-            Signal::Failed { attempt, error } if self.runs(attempt) => self.fail(error, now),
+            // Whether it runs or not: what comes late is for the log.
+            Signal::Failed { attempt, error } if attempt == self.attempt => self.fail(error, now),
             Signal::Finished { attempt, subtask, accumulators } if self.runs(attempt) => {
                 self.finished(subtask, accumulators, now);
             }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use super::{hand_over, small_ring};
-use crate::base::error::BoxError;
+use crate::base::error::{BoxError, message_with_causes};
 use crate::operator::OpenContext;
 use crate::operator::context::{Helper, HelperStatus};
 use crate::ring::{Consumer, Peek, Producer};
@@ -32,8 +32,13 @@ pub(crate) trait BlockingWork: Send + 'static {
     /// Carries out one order. May wait for as long as the system makes it.
     ///
     /// # Errors
-    /// If it cannot be carried out; nothing is called after that.
+    /// If it cannot be carried out; nothing but `refuse` is called after that.
     fn carry_out(&mut self, order: Self::Order) -> Result<Self::Answer, BoxError>;
+
+    /// An order that is not carried out, since the work failed before for this reason. Whoever waits for its outcome is told.
+    fn refuse(&mut self, order: Self::Order, reason: &str) {
+        let _ = (order, reason);
+    }
 
     /// Called last if the job ends in an orderly way.
     ///
@@ -90,7 +95,7 @@ impl<O, A> Orders<O, A> {
         self.on_their_way + self.waiting.len()
     }
 
-    /// Gives an order. After a failure nobody carries it out: it is dropped.
+    /// Gives an order. After a failure nobody carries it out: it is refused, or dropped once the failure is known here.
     pub(crate) fn give(&mut self, order: O) {
         if !self.has_failed {
             self.waiting.push_back(order);
@@ -132,7 +137,7 @@ impl<O, A> Orders<O, A> {
         while self.on_their_way < SLOTS
             && let Some(order) = self.waiting.pop_front()
         {
-            // A helper that has failed is gone; its last answer says so.
+            // A helper that has failed may be gone; its last answer says so.
             hand_over(&mut self.to_do, order);
             self.on_their_way += 1;
         }
@@ -146,7 +151,8 @@ impl<O, A> Orders<O, A> {
 enum State {
     Closed,
     Open,
-    Failed,
+    /// For this reason.
+    Failed(String),
 }
 
 struct OrderHelper<W: BlockingWork> {
@@ -182,20 +188,37 @@ impl<W: BlockingWork> OrderHelper<W> {
 
     /// The subtask reports an error, for it knows the operator.
     fn answer(&mut self, answer: Result<W::Answer, BoxError>) {
-        if answer.is_err() {
-            self.state = State::Failed;
+        if let Err(error) = &answer {
+            self.fail(error);
         }
         hand_over(&mut self.answers, answer);
         self.subtask.wake();
     }
 
+    fn fail(&mut self, error: &BoxError) {
+        self.state = State::Failed(message_with_causes(error.as_ref()));
+    }
+
+    /// The subtask may still give orders until it has seen the failure.
+    fn refuse_all(&mut self) {
+        while let Some(order) = self.next_order() {
+            if let State::Failed(reason) = &self.state {
+                self.work.refuse(order, reason);
+            }
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.orders.peek(1) == Peek::Closed
+    }
+
     fn carry_out_the_rest(&mut self) -> Result<(), BoxError> {
         while W::CARRIES_OUT_THE_REST
-            && self.state != State::Failed
+            && !matches!(self.state, State::Failed(_))
             && let Some(order) = self.next_order()
         {
             if let Err(error) = self.carry_out(order) {
-                self.state = State::Failed;
+                self.fail(&error);
                 return Err(error);
             }
         }
@@ -205,19 +228,19 @@ impl<W: BlockingWork> OrderHelper<W> {
 
 impl<W: BlockingWork> Helper for OrderHelper<W> {
     fn step(&mut self) -> Result<HelperStatus, BoxError> {
-        if self.state == State::Failed {
-            return Ok(HelperStatus::Done);
+        if let State::Failed(_) = self.state {
+            self.refuse_all();
+            return Ok(if self.is_over() { HelperStatus::Done } else { HelperStatus::Idle });
         }
         if self.state == State::Closed
             && let Err(error) = self.open()
         {
             // In place of the answer to the first order, which may not have come yet.
             self.answer(Err(error));
-            return Ok(HelperStatus::Done);
+            return Ok(HelperStatus::Worked);
         }
         let Some(order) = self.next_order() else {
-            let is_over = self.orders.peek(1) == Peek::Closed;
-            return Ok(if is_over { HelperStatus::Done } else { HelperStatus::Idle });
+            return Ok(if self.is_over() { HelperStatus::Done } else { HelperStatus::Idle });
         };
         let answer = self.carry_out(order);
         self.answer(answer);

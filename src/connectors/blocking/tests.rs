@@ -75,7 +75,7 @@ fn a_writer_that_cannot_write_says_that_no_restart_helps() {
     assert!(error.to_string().contains("the tape is full"), "{error}");
     // Late orders are dropped, whether or not the helper is still there.
     writer.write(&mut b"late\n".to_vec());
-    assert_eq!(helpers.0[0].step().unwrap(), HelperStatus::Done);
+    assert_eq!(helpers.0[0].step().unwrap(), HelperStatus::Idle);
     drop(helpers);
     writer.write(&mut b"later\n".to_vec());
     assert_eq!(*tape.written.lock().unwrap(), b"fits\n");

@@ -155,6 +155,13 @@ impl<T: 'static, S: TwoPhaseCommitSink<T>> BlockingWork for Transactions<T, S> {
             }
         }
     }
+
+    /// A checkpoint that waits for its cut may be told sooner than the subtask sees the failure: it then speaks for the job.
+    fn refuse(&mut self, order: Self::Order, reason: &str) {
+        if let Order::Cut(_, transactions) = order {
+            transactions.send(Err(reason.into()));
+        }
+    }
 }
 
 impl<T, S: TwoPhaseCommitSink<T>> Drop for Transactions<T, S> {
