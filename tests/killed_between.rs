@@ -99,10 +99,6 @@ impl Hook for Killing {
         self.pass(Operation::Append, path, || file.append(&bytes[..bytes.len() / 2]).unwrap());
         file.append(bytes)
     }
-
-    fn before_unlock(&self, path: &Path) {
-        self.pass(Operation::Unlock, path, || ());
-    }
 }
 
 /// A life that takes so long hangs.
@@ -244,7 +240,7 @@ fn lives(plan: fn(&mut Rng, u32) -> (Aim, u64), rate: f64, per_job: u32, lives: 
             let end = live(&place, aim, at, &life);
             println!("{at} of {aim:?}, {} subtasks: {end:?}", life.parallelism);
             witness.look_at(&place);
-            went_on += u32::from(witness.newest().0 > 0);
+            went_on += u32::from(witness.newest.0 > 0);
             killed += u32::from(matches!(end, End::Killed(_)));
             if matches!(end, End::Finished { .. }) || killed >= draw.lives {
                 break;

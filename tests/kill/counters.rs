@@ -179,7 +179,8 @@ pub(crate) fn resume(root: &Path, life: &Life, store: &Arc<dyn Store>) -> Result
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
     visible: Visible,
-    newest: CheckpointId,
+    /// The newest checkpoint seen.
+    pub(crate) newest: CheckpointId,
     job: Option<JobId>,
     state: Option<RunState>,
 }
@@ -230,10 +231,5 @@ impl Witness {
     /// Lines seen so far.
     pub(crate) fn lines(&self) -> usize {
         self.visible.lines
-    }
-
-    /// The newest checkpoint seen.
-    pub(crate) fn newest(&self) -> CheckpointId {
-        self.newest
     }
 }

@@ -29,14 +29,11 @@ pub(crate) enum Operation {
 
 /// Who is asked.
 pub(crate) trait Hook: Send + Sync + fmt::Debug {
-    /// May refuse. Of [`Operation::Append`] and [`Operation::Unlock`] it is not asked here.
+    /// May refuse, though not [`Operation::Unlock`]. Of [`Operation::Append`] it is not asked here.
     fn before(&self, operation: Operation, path: &Path) -> io::Result<()>;
 
     /// Adds the bytes, or some of them, or none.
     fn append(&self, path: &Path, file: &mut dyn StoreFile, bytes: &[u8]) -> io::Result<()>;
-
-    /// A lock is about to be given up, which cannot be refused.
-    fn before_unlock(&self, path: &Path);
 }
 
 #[derive(Debug)]
@@ -140,6 +137,6 @@ impl StoreLock for HookedLock {}
 
 impl Drop for HookedLock {
     fn drop(&mut self) {
-        self.hook.before_unlock(&self.path);
+        let _ = self.hook.before(Operation::Unlock, &self.path);
     }
 }
