@@ -20,6 +20,8 @@ pub enum RunIdentity {
     /// The run of this identity, or else the newest of the job's name, under the checkpoint directory. If there is none of that name,
     /// a new one.
     Resumed(Option<JobId>),
+    /// The newest run of the job's name under the checkpoint directory. If there is none of that name, a new one under this identity.
+    ResumedOrNew(JobId),
 }
 
 impl JobOrigin {
@@ -35,7 +37,7 @@ impl JobOrigin {
         now_ms: u64,
     ) -> Result<Self, Error> {
         let snapshot = match (&config.recovery.path, identity) {
-            (Some(_), RunIdentity::Resumed(_)) => {
+            (Some(_), RunIdentity::Resumed(_) | RunIdentity::ResumedOrNew(_)) => {
                 let message =
                     "the job is resumed from its own checkpoints; leave execution.state-recovery.path out";
                 return Err(Error::new(ErrorKind::Plan, Recovery::RejectJob, message));
@@ -52,7 +54,7 @@ impl JobOrigin {
                 let storage = Arc::new(MemoryStorage::new());
                 Self::in_storage(job.unwrap_or_else(JobId::random), storage)
             }
-            (None, RunIdentity::Resumed(_)) => {
+            (None, RunIdentity::Resumed(_) | RunIdentity::ResumedOrNew(_)) => {
                 let message =
                     "a job is resumed from its checkpoint directory; set execution.checkpointing.dir";
                 return Err(Error::new(ErrorKind::Plan, Recovery::RejectJob, message));
@@ -82,9 +84,12 @@ fn in_directory(
     let (job, is_known) = match identity {
         RunIdentity::Fresh(job) => (job.unwrap_or_else(JobId::random), false),
         RunIdentity::Resumed(Some(job)) => (job, true),
-        RunIdentity::Resumed(None) => {
+        RunIdentity::Resumed(None) | RunIdentity::ResumedOrNew(_) => {
             let runs = Runs::new(Arc::clone(store), root);
-            let fresh = JobId::random();
+            let fresh = match identity {
+                RunIdentity::ResumedOrNew(job) => job,
+                _ => JobId::random(),
+            };
             // Until the run is claimed: of two processes that find none, the second must find that of the first.
             name_lock = Some(runs.lock_name(&config.name, &owner(config, fresh))?);
             runs.newest_of(&config.name)?.map_or((fresh, false), |record| (record.job, true))

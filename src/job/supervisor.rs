@@ -285,6 +285,12 @@ impl<E: Executor> Supervisor<E> {
         &mut self.executor
     }
 
+    /// Where the snapshot is that the last execution goes on from; see [`JobResult::restored_from`].
+    #[must_use]
+    pub fn restored_from(&self) -> Option<&str> {
+        self.restored_from.as_deref()
+    }
+
     /// What became of the job.
     #[must_use]
     pub fn into_result(mut self) -> JobResult {

@@ -38,5 +38,5 @@ pub use manifest::{
 pub use memory::MemoryStorage;
 pub use reader::{check_section, read_section, read_state};
 pub use storage::{CheckpointStorage, Conclusion, StateFiles, StateWriter};
-pub use store::{LockError, Store, StoreEntry, StoreFile, StoreLock};
+pub use store::{LockError, Store, StoreEntry, StoreFile, StoreLock, create_durably};
 pub use writer::write_state;

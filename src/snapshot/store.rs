@@ -7,7 +7,7 @@
 //! (created, renamed, removed) since its last [`Store::sync_directory`]. A rename within one directory is atomic.
 
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind as E};
 use std::path::Path;
 
 /// A file system, as far as durability needs one. Calls block; no thread that processes records makes them.
@@ -130,4 +130,28 @@ pub enum LockError {
     /// The system refused.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// Creates the directory and those above it that are missing, and makes all of their names durable. Also of those that are there: a process
+/// may have created them and died before it had made that durable, and everything in them would go with them.
+///
+/// For the beginning of a job, not for every checkpoint: it waits for the disk once for each directory.
+///
+/// # Errors
+/// If the system refuses.
+pub fn create_durably(store: &dyn Store, path: &Path) -> io::Result<()> {
+    store.create_directories(path)?;
+    let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+    for directory in above {
+        match store.sync_directory(directory) {
+            // Then no process like this one can have created anything in there, or its file system knows no such promise.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    E::PermissionDenied | E::ReadOnlyFilesystem | E::InvalidInput | E::Unsupported
+                ) => {}
+            synced => synced?,
+        }
+    }
+    Ok(())
 }

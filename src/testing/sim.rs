@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
-use super::clock::VirtualClock;
+use super::clock::{STARTED_AT_MS, VirtualClock};
 use super::executor::SimExecutor;
 use crate::api::JobGraph;
 use crate::base::clock::{Clock, Nanos};
@@ -51,6 +51,8 @@ pub struct SimOptions {
     pub budget_max: usize,
     /// A run with more turns has failed.
     pub turns_max: u64,
+    /// The time at the beginning: milliseconds since 1970.
+    pub started_at_ms: u64,
 }
 
 impl SimOptions {
@@ -72,6 +74,7 @@ impl SimOptions {
             time_step: Duration::from_micros(1 + rng.below(200)),
             budget_max: if rng.one_in(4) { 3 } else { 64 },
             turns_max: 400_000,
+            started_at_ms: STARTED_AT_MS,
         }
     }
 }
@@ -127,7 +130,7 @@ impl Simulation {
     /// # Errors
     /// If the storage cannot be read.
     pub fn with_origin(job: JobGraph, origin: JobOrigin, options: SimOptions) -> Result<Self, Error> {
-        let clock = Arc::new(VirtualClock::default());
+        let clock = Arc::new(VirtualClock::starting_at(options.started_at_ms));
         let (sender, receiver) = unbounded();
         let timeout = job.config.checkpoints.timeout;
         let mut rng = Rng::new(splitmix64(options.seed));

@@ -9,12 +9,17 @@
 mod checks;
 #[path = "durability/crashes.rs"]
 mod crashes;
+#[path = "durability/job.rs"]
+mod job;
+#[path = "durability/job_crashes.rs"]
+mod job_crashes;
 #[path = "durability/ledger.rs"]
 mod ledger;
 
 use stoplog::testing::CrashKind;
 
 use crashes::{Death, Failure, Schedule, after_drawn_deaths, at_every_operation, at_every_pair, run};
+use job::Job;
 use ledger::{Flaw, Ledger};
 
 fn power_loss(seed: u64) -> CrashKind {
@@ -25,9 +30,9 @@ fn power_loss(seed: u64) -> CrashKind {
 fn try_everything(seed: u64, flaw: Option<Flaw>) -> Result<u64, Failure> {
     let mut lives = 0;
     for kind in [CrashKind::Kill, power_loss(seed), power_loss(seed + 1000)] {
-        lives += at_every_operation(seed, kind, || Ledger::new(seed, flaw))?;
+        lives += at_every_operation(seed, &[], 0, kind, || Ledger::new(seed, flaw))?.lives;
     }
-    lives += after_drawn_deaths(seed, 60, || Ledger::new(seed, flaw))?;
+    lives += after_drawn_deaths(seed, 60, || Ledger::new(seed, flaw))?.lives;
     Ok(lives)
 }
 
@@ -43,7 +48,7 @@ fn a_careful_program_survives_a_second_death_at_every_operation() {
     for (first, second) in
         [(CrashKind::Kill, CrashKind::Kill), (CrashKind::Kill, power_loss(1)), (power_loss(2), power_loss(3))]
     {
-        let tried = at_every_pair(1, first, second, 40, || Ledger::new(1, None));
+        let tried = at_every_pair(1, (first, 0, 1), (second, 40), || Ledger::new(1, None));
         tried.unwrap_or_else(|failure| panic!("{failure}"));
     }
 }
@@ -73,12 +78,16 @@ fn a_schedule_is_read_as_it_is_written() {
     assert!("5:12x".parse::<Schedule>().is_err() && "5".parse::<Schedule>().is_err());
 }
 
-/// The schedule in `STOPLOG_DEATHS`.
+/// The schedule in `STOPLOG_DEATHS`, of the job whose story is in `STOPLOG_STORY` if that is set.
 #[test]
 fn replay() {
     let Ok(schedule) = std::env::var("STOPLOG_DEATHS") else { return };
     let schedule: Schedule = schedule.parse().expect("seed:12k,3p77");
-    match run(&mut Ledger::new(schedule.seed, None), &schedule) {
+    let outcome = match std::env::var("STOPLOG_STORY") {
+        Ok(story) => run(&mut Job::new(schedule.seed, story.parse().expect("a story")), &schedule),
+        Err(_) => run(&mut Ledger::new(schedule.seed, None), &schedule),
+    };
+    match outcome {
         Ok(outcome) => println!("{schedule}: {outcome:?}"),
         Err(failure) => panic!("{failure}"),
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::FileError;
 use crate::base::id::{CheckpointId, SubtaskIndex};
 use crate::operator::SinkClaim;
-use crate::snapshot::{LockError, Store, StoreEntry, StoreLock};
+use crate::snapshot::{LockError, Store, StoreEntry, StoreLock, create_durably};
 
 pub(super) const LOCK: &str = ".lock";
 pub(super) const HIDDEN: &str = ".part-";
@@ -53,7 +53,7 @@ pub(super) fn claim(
     if let Some(lock) = lock {
         return Ok(Some(lock));
     }
-    store.create_directories(directory).map_err(FileError::io("create the directory", directory))?;
+    create_durably(store, directory).map_err(FileError::io("create the directory", directory))?;
     let lock = self::lock(store, directory, claim)?;
     // Another job may have come and gone between the look and the lock.
     check(directory, &names_in(store, directory)?, claim)?;

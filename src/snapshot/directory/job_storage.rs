@@ -11,7 +11,7 @@ use super::super::layout::{self, JobEntry, JobPaths};
 use super::super::manifest::{CompletedCheckpoint, Location, StateHandle};
 use super::super::metadata;
 use super::super::storage::{CheckpointStorage, Conclusion, StateFiles, StateWriter};
-use super::super::store::{Store, StoreEntry, StoreLock};
+use super::super::store::{Store, StoreEntry, StoreLock, create_durably};
 use super::external::visible_checkpoints;
 use super::record::{JobRecord, RunState};
 use super::runs::{Runs, lock};
@@ -120,7 +120,7 @@ impl JobStorage {
     ///
     /// # Errors
     /// [`SnapshotError::Held`] if another live process leads it, [`SnapshotError::NoRun`] if there is none,
-    /// [`SnapshotError::Over`] if it was cancelled; otherwise if its record is damaged or the storage fails.
+    /// [`SnapshotError::Over`] if it was cancelled: then what is left of it is removed; otherwise if its record is damaged or the storage fails.
     pub fn resume(
         store: Arc<dyn Store>,
         root: &Path,
@@ -136,10 +136,14 @@ impl JobStorage {
         let held = lock(store.as_ref(), &paths.lock(), &settings.owner)?;
         let record = JobRecord::read(store.as_ref(), &paths.directory)?;
         let record = record.ok_or_else(|| SnapshotError::NoRun { path: path() })?;
-        if record.state == RunState::Cancelled {
-            return Err(SnapshotError::Over { path: path() });
+        let is_cancelled = record.state == RunState::Cancelled;
+        let storage = Self::new(store, paths, Origin::Resumed, settings, Some(held), Some(record));
+        if is_cancelled {
+            // Whoever comes next tries again.
+            let _ = storage.remove_cancelled();
+            return Err(SnapshotError::Over { path: storage.paths.directory.display().to_string() });
         }
-        Ok(Self::new(store, paths, Origin::Resumed, settings, Some(held), Some(record)))
+        Ok(storage)
     }
 
     fn new(
@@ -331,7 +335,12 @@ impl JobStorage {
     /// Removes what is hidden of checkpoints before this one: of those that were under way, of removals; and a record that was being
     /// written.
     fn sweep(&self, before: CheckpointId) -> Result<(), SnapshotError> {
-        for (name, _) in self.entries()? {
+        let entries = self.entries()?;
+        if entries.iter().any(|(name, _)| matches!(JobEntry::of(name), JobEntry::Hidden(_))) {
+            // Of a removal that was interrupted, the visible name could come back with only a part of the checkpoint behind it.
+            self.sync_directory(&self.paths.directory)?;
+        }
+        for (name, _) in entries {
             let path = self.paths.directory.join(&name);
             match JobEntry::of(&name) {
                 JobEntry::Hidden(id) if id >= before => {}
@@ -363,9 +372,21 @@ impl JobStorage {
         self.remove_visible(&unwanted)?;
         self.sweep(CheckpointId(u64::MAX))?;
         if conclusion == (Conclusion::Ended { keeps_checkpoints: false }) {
+            // What is left can be found as long as the record is there: the record goes last, also for the disk.
+            self.sync_directory(&self.paths.directory)?;
             remove_file(self.store.as_ref(), &self.paths.record())?;
         }
         Ok(())
+    }
+
+    /// Removes what is left of a run whose process died after it had recorded that the run is cancelled.
+    fn remove_cancelled(&self) -> Result<(), SnapshotError> {
+        let mut directory = self.directory();
+        // That was found, and need not be durable yet.
+        self.sync_directory(&self.paths.directory)?;
+        self.clean_up(&mut directory, Conclusion::Ended { keeps_checkpoints: false })?;
+        directory.lock = None;
+        self.remove_directory()
     }
 
     /// Removes the directory once the lock in it is gone. Whatever somebody else has put there stays, and the directory with it.
@@ -426,9 +447,9 @@ impl CheckpointStorage for JobStorage {
             }
         }
         if let (Origin::Fresh { .. }, None) = (&self.origin, &directory.lock) {
-            for path in [&self.paths.root, &self.paths.directory] {
-                at(path, self.store.create_directories(path))?;
-            }
+            let (root, path) = (&self.paths.root, &self.paths.directory);
+            at(root, self.store.create_directories(root))?;
+            at(path, create_durably(self.store.as_ref(), path))?;
             let held = lock(self.store.as_ref(), &self.paths.lock(), &self.owner)?;
             // Again, now that nobody else can begin the same run.
             refuse_visible(self.store.as_ref(), &self.paths)?;
@@ -455,6 +476,8 @@ impl CheckpointStorage for JobStorage {
             (Stage::Open, _) if !is_rejected => {}
             // An earlier process finished the run, and may have died before it had removed everything.
             (Stage::New, Origin::Resumed) if directory.is_finished() && !is_rejected => {
+                // That it is finished was found, and need not be durable yet.
+                self.sync_directory(&self.paths.directory)?;
                 let state = directory.record.as_ref().map(|record| record.state);
                 let keeps_checkpoints = state == Some(RunState::FinishedAndKept);
                 return self.clean_up(directory, Conclusion::Finished { keeps_checkpoints });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::error::SnapshotError;
 use super::super::layout::{self, JobPaths};
-use super::super::store::{LockError, Store, StoreEntry, StoreLock};
+use super::super::store::{LockError, Store, StoreEntry, StoreLock, create_durably};
 use super::external::visible_checkpoints;
 use super::record::{JobRecord, RunState};
 use super::{at, if_found};
@@ -71,7 +71,7 @@ impl Runs {
     /// # Errors
     /// [`SnapshotError::Held`] if another process is just doing that, or if the storage fails.
     pub fn lock_name(&self, name: &str, owner: &str) -> Result<Box<dyn StoreLock>, SnapshotError> {
-        at(&self.root, self.store.create_directories(&self.root))?;
+        at(&self.root, create_durably(self.store.as_ref(), &self.root))?;
         lock(self.store.as_ref(), &self.root.join(layout::name_lock(name)), owner)
     }
 

@@ -321,7 +321,7 @@ fn a_run_whose_directory_is_taken_away_takes_no_more_checkpoints() {
         let disk = Disk::new();
         let storage = opened(&disk);
         (1..=completed).for_each(|id| drop(take(&storage, id).unwrap()));
-        disk.rename(Path::new(&job_directory()), Path::new("/root/elsewhere")).unwrap();
+        disk.rename(Path::new(&job_directory()), &Path::new(ROOT).join("elsewhere")).unwrap();
         let error = take(&storage, 5).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{}/_job: ", job_directory())), "{error}");
         let error = storage.newest().unwrap_err();

@@ -1,5 +1,6 @@
 //! When a process dies, and what is tried: every operation, every pair, drawn sequences.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -14,8 +15,14 @@ const LIVES_MAX: usize = 40;
 /// One process of a program, as it is seen from outside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Life {
-    /// False if it died.
+    /// It has said that everything is done.
     pub(crate) is_finished: bool,
+    /// It came to its own end and did not die, although the program is not finished, or something went wrong: another one follows.
+    pub(crate) has_stopped: bool,
+    /// The program was given up for good: nothing more will be published.
+    pub(crate) is_given_up: bool,
+    /// It has decided from what it goes on.
+    pub(crate) has_begun: bool,
     /// The checkpoint from which it went on.
     pub(crate) restored: Option<u64>,
     /// The first and the last id that it gave to a checkpoint. One of which nothing was on the disk yet does not count.
@@ -24,6 +31,8 @@ pub(crate) struct Life {
     pub(crate) completed: Option<u64>,
     /// Records that its sources handed on.
     pub(crate) records_read: u64,
+    /// It was asked to come to an end.
+    pub(crate) is_asked: bool,
 }
 
 /// A program that comes to its end in as many processes as it takes. It remembers nothing between them.
@@ -33,6 +42,22 @@ pub(crate) trait Program {
 
     /// What it is to publish.
     fn expected(&self) -> Expected;
+
+    /// What must hold of a disk on which no process is alive. `store` is a copy: looking at it disturbs nobody.
+    fn check_disk(&self, _store: &VirtualStore) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The files, and directories without contents, which neither a crash nor another process changes once the program is over.
+    fn lasting(&self, store: &VirtualStore) -> BTreeMap<String, Vec<u8>> {
+        let directories = store.directories().into_iter().map(|path| (path, Vec::new()));
+        store.files().into_iter().chain(directories).collect()
+    }
+
+    /// What a replay needs to know besides the schedule: variables of the environment.
+    fn variables(&self) -> String {
+        String::new()
+    }
 }
 
 /// The end of one process.
@@ -92,7 +117,12 @@ pub(crate) struct Outcome {
     pub(crate) lives: u64,
     /// Operations of all lives.
     pub(crate) operations: u64,
-    /// False if a life that was to die came to the end before.
+    /// Lives that went on from a checkpoint.
+    pub(crate) restored: u64,
+    /// Calls of the store that failed although the process lived on.
+    pub(crate) faults: u64,
+    pub(crate) deaths: u64,
+    /// False if a life that was to die came to its end before.
     pub(crate) has_died_as_planned: bool,
 }
 
@@ -101,17 +131,18 @@ pub(crate) struct Outcome {
 pub(crate) struct Failure {
     pub(crate) schedule: Schedule,
     pub(crate) reason: String,
+    variables: String,
     log: Vec<String>,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { schedule, reason, log } = self;
+        let Self { schedule, reason, variables, log } = self;
         writeln!(f, "{reason}\n{}", log.join("\n"))?;
         writeln!(f, "{reason}")?;
         write!(
             f,
-            "replay: STOPLOG_DEATHS={schedule} cargo test --features testing --test sim durability::replay"
+            "replay: {variables}STOPLOG_DEATHS={schedule} cargo test --features testing --test sim durability::replay"
         )
     }
 }
@@ -120,8 +151,8 @@ impl fmt::Display for Failure {
 pub(crate) fn run(program: &mut impl Program, schedule: &Schedule) -> Result<Outcome, Failure> {
     let mut store = VirtualStore::new(schedule.seed);
     let lives = live_on(program, schedule, &mut store);
-    let failed = |reason| Failure { schedule: schedule.clone(), reason, log: store.log() };
-    lives.map_err(failed)
+    let variables = program.variables();
+    lives.map_err(|reason| Failure { schedule: schedule.clone(), reason, variables, log: store.log() })
 }
 
 fn live_on(
@@ -132,8 +163,8 @@ fn live_on(
     let expected = program.expected();
     let mut facts = Facts::default();
     let mut deaths = schedule.deaths.iter();
-    let mut lives = 0;
-    loop {
+    let (mut lives, mut died, mut restored) = (0, 0, 0);
+    let last = loop {
         lives += 1;
         if lives > LIVES_MAX {
             return Err(format!("not finished after {LIVES_MAX} lives"));
@@ -142,93 +173,138 @@ fn live_on(
             store.crash_at(death.operations_before, death.kind);
         }
         let life = program.live(store).map_err(|error| format!("life {lives}: {error}"))?;
-        if life.is_finished == store.is_dead() {
+        let is_over = life.is_finished || life.is_given_up;
+        if !(store.is_dead() || is_over || life.has_stopped) {
             return Err(format!("life {lives} has come to no end: {life:?}"));
         }
+        if let Some(lock) = store.locks().first() {
+            return Err(format!("the lock {lock} is still held after life {lives}"));
+        }
         facts.add(life)?;
+        died += u64::from(store.is_dead());
+        restored += u64::from(life.restored.is_some());
         expected.check_so_far(store)?;
-        if life.is_finished {
-            break;
+        if is_over && !life.has_stopped && !store.is_dead() {
+            break life;
         }
         *store = store.reboot();
-    }
-    // One that outlived its death has not used it.
-    let has_died_as_planned = lives > schedule.deaths.len();
-    let operations = store.operations();
-    expected.check_finished(store)?;
-    check_stays_finished(program, &expected, store, &mut facts, splitmix64(schedule.seed))?;
-    Ok(Outcome { lives: lives as u64, operations, has_died_as_planned })
+        program.check_disk(&store.image(CrashKind::Kill))?;
+    };
+    let has_died_as_planned = died == schedule.deaths.len() as u64;
+    let (operations, faults) = (store.operations(), u64::from(store.faults_struck()));
+    check_stays(program, &expected, store, last, &mut facts, splitmix64(schedule.seed))?;
+    Ok(Outcome { lives: lives as u64, operations, restored, faults, deaths: died, has_died_as_planned })
 }
 
-/// That a program is finished survives a loss of power; resumed, it reads nothing and changes nothing.
-fn check_stays_finished(
+/// That a program is finished, or given up, survives a loss of power; resumed, it reads nothing and changes nothing.
+fn check_stays(
     program: &mut impl Program,
     expected: &Expected,
     store: &mut VirtualStore,
+    last: Life,
     facts: &mut Facts,
     seed: u64,
 ) -> Result<(), String> {
-    let (files, directories) = (store.files(), store.directories());
+    let check = |store: &VirtualStore| {
+        if last.is_finished { expected.check_finished(store) } else { expected.check_given_up(store) }
+    };
+    check(store)?;
+    let seen = program.lasting(store);
     store.crash(CrashKind::PowerLoss { seed });
     expected.check_so_far(store)?;
     *store = store.reboot();
+    program.check_disk(&store.image(CrashKind::Kill))?;
     let life = program.live(store).map_err(|error| format!("after the end: {error}"))?;
-    if !life.is_finished || life.records_read > 0 || life.ids.is_some() {
-        return Err(format!("a finished program goes on: {life:?}"));
+    let is_over = (life.is_finished, life.is_given_up) == (last.is_finished, last.is_given_up);
+    if !is_over || life.has_stopped || life.records_read > 0 || life.ids.is_some() {
+        return Err(format!("a program that is over goes on: {life:?}"));
     }
     facts.add(life)?;
-    expected.check_finished(store)?;
-    if (store.files(), store.directories()) != (files, directories) {
-        return Err("a finished program has changed something".to_owned());
+    check(store)?;
+    if program.lasting(store) != seen {
+        return Err("a program that is over has changed something".to_owned());
     }
     Ok(())
 }
 
-/// Dies once, at every operation in turn. Answers the number of lives.
+/// What was tried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tried {
+    pub(crate) schedules: u64,
+    pub(crate) lives: u64,
+    pub(crate) operations: u64,
+    pub(crate) restored: u64,
+    pub(crate) faults: u64,
+}
+
+impl Tried {
+    pub(crate) fn add(&mut self, outcome: &Outcome) {
+        self.schedules += 1;
+        self.lives += outcome.lives;
+        self.operations += outcome.operations;
+        self.restored += outcome.restored;
+        self.faults += outcome.faults;
+    }
+}
+
+impl std::ops::AddAssign for Tried {
+    fn add_assign(&mut self, other: Self) {
+        self.schedules += other.schedules;
+        self.lives += other.lives;
+        self.operations += other.operations;
+        self.restored += other.restored;
+        self.faults += other.faults;
+    }
+}
+
+/// Dies as it is given, and in the life after that once more, at every operation in turn from `from` on.
 pub(crate) fn at_every_operation<P: Program>(
     seed: u64,
+    before: &[Death],
+    from: u64,
     kind: CrashKind,
     program: impl Fn() -> P,
-) -> Result<u64, Failure> {
-    let mut lives = 0;
-    for operations_before in 0.. {
-        let schedule = Schedule { seed, deaths: vec![Death { operations_before, kind }] };
-        let outcome = run(&mut program(), &schedule)?;
-        lives += outcome.lives;
+) -> Result<Tried, Failure> {
+    let mut tried = Tried::default();
+    for operations_before in from.. {
+        let mut deaths = before.to_vec();
+        deaths.push(Death { operations_before, kind });
+        let outcome = run(&mut program(), &Schedule { seed, deaths })?;
+        tried.add(&outcome);
         if !outcome.has_died_as_planned {
             break;
         }
     }
-    Ok(lives)
+    Ok(tried)
 }
 
-/// Dies twice: at every operation of the first life, and at each of the first `second_max` operations of the second.
+/// Dies twice: at every `stride`-th operation of the first life, from `from` on, and at each of the first `second_max` operations of the
+/// second.
 pub(crate) fn at_every_pair<P: Program>(
     seed: u64,
-    first: CrashKind,
-    second: CrashKind,
-    second_max: u64,
+    (first, from, stride): (CrashKind, u64, usize),
+    (second, second_max): (CrashKind, u64),
     program: impl Fn() -> P,
-) -> Result<u64, Failure> {
-    let mut lives = 0;
-    for first_before in 0.. {
+) -> Result<Tried, Failure> {
+    let mut tried = Tried::default();
+    for first_before in (from..).step_by(stride) {
         for second_before in 0..second_max {
             let deaths = vec![
                 Death { operations_before: first_before, kind: first },
                 Death { operations_before: second_before, kind: second },
             ];
             let outcome = run(&mut program(), &Schedule { seed, deaths })?;
-            lives += outcome.lives;
+            tried.add(&outcome);
             if !outcome.has_died_as_planned {
                 // If not even the first life died, there is no operation left.
-                if outcome.lives == 1 {
-                    return Ok(lives);
+                if outcome.deaths == 0 {
+                    return Ok(tried);
                 }
                 break;
             }
         }
     }
-    Ok(lives)
+    Ok(tried)
 }
 
 /// Dies again and again, at operations drawn from the seed, most of them early: in the midst of the recovery.
@@ -236,15 +312,18 @@ pub(crate) fn after_drawn_deaths<P: Program>(
     seed: u64,
     schedules: u64,
     program: impl Fn() -> P,
-) -> Result<u64, Failure> {
+) -> Result<Tried, Failure> {
     let undisturbed = run(&mut program(), &Schedule { seed, deaths: Vec::new() })?;
     let mut rng = Rng::new(splitmix64(seed ^ 0xDEAD));
-    let mut lives = undisturbed.lives;
+    let mut tried = Tried::default();
+    tried.add(&undisturbed);
+    // Where the recovery ends and records flow.
+    let early = undisturbed.operations.div_ceil(4).max(24).min(undisturbed.operations);
     for _ in 0..schedules {
         let count = 2 + rng.below(8);
         let deaths = (0..count).map(|n| {
             let is_early = n > 0 && !rng.one_in(4);
-            let bound = if is_early { undisturbed.operations.min(24) } else { undisturbed.operations };
+            let bound = if is_early { early } else { undisturbed.operations };
             let operations_before = rng.below(bound + 1);
             let kind = if rng.one_in(3) {
                 CrashKind::Kill
@@ -254,7 +333,7 @@ pub(crate) fn after_drawn_deaths<P: Program>(
             Death { operations_before, kind }
         });
         let schedule = Schedule { seed, deaths: deaths.collect() };
-        lives += run(&mut program(), &schedule)?.lives;
+        tried.add(&run(&mut program(), &schedule)?);
     }
-    Ok(lives)
+    Ok(tried)
 }

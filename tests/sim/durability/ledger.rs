@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use stoplog::base::rng::{Rng, splitmix64};
 use stoplog::snapshot::{LockError, Store, StoreLock};
@@ -342,7 +343,7 @@ impl Program for Ledger {
         }
         Expected {
             outputs: vec![ExpectedOutput { directory: PathBuf::from("/out"), counts }],
-            may_stay: |path| matches!(path, "/state" | "/state/done"),
+            may_stay: Arc::new(|path| matches!(path, "/state" | "/state/done")),
         }
     }
 }
