@@ -69,3 +69,18 @@ impl fmt::Display for FileStamp {
         write!(f, "{} bytes, modified at @{seconds}.{nanos:09}", self.length)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes stand in snapshots; `src/docs/formats.md` has their map.
+    #[test]
+    fn the_bytes_of_a_split_are_as_documented() {
+        let stamp = FileStamp { length: 300, modified_ns: -2 };
+        let split = FileSplit { path: PathBuf::from("/in"), start: 1, end: 200, next: 129, stamp };
+        let expected = b"\x03/in\x01\xc8\x01\x81\x01\xac\x02\x03";
+        assert_eq!(postcard::to_stdvec(&split).unwrap(), expected);
+        assert_eq!(postcard::from_bytes::<FileSplit>(expected).unwrap(), split);
+    }
+}
