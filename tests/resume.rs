@@ -566,3 +566,33 @@ fn a_higher_parallelism_than_the_default_allows_comes_with_the_snapshot() {
     assert_eq!(end["parallelism"], 140);
     place.assert_complete();
 }
+
+/// Whoever reads the messages may be gone; the job ends as it was asked to all the same.
+#[test]
+fn a_standard_error_that_takes_nothing_changes_nothing() {
+    let place = Place::new();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let args = place.args(&["--rate", "20000", "--resume", "-v"]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let child = command(&args).stderr(full()).spawn().unwrap();
+    until("a checkpoint", || !place.checkpoints().is_empty());
+    signal(&child, "-INT");
+    let end = ended(&child.wait_with_output().unwrap(), 0);
+    assert_eq!(end["state"], "SUSPENDED");
+    let refused = command(&["run", "wordcount", "--input", "/no/such/file"]).stderr(full()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn the_newest_checkpoint_of_a_suspended_run_cannot_be_taken_away_unnoticed() {
+    let place = Place::new();
+    let more = ["-D", "execution.checkpointing.num-retained=3"];
+    ended(&place.interrupted("-INT", &more), 0);
+    let newest = place.checkpoints().pop().unwrap();
+    assert!(place.checkpoints().len() > 1);
+    fs::remove_dir_all(&newest).unwrap();
+    let refused = place.run(&["--resume"]);
+    let text = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(text.contains("are gone") || text.contains("gone"), "{text}");
+}

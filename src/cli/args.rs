@@ -110,7 +110,7 @@ impl EngineOptions {
             config.resolve_paths(&directory);
         }
         for note in &config.notes {
-            eprintln!("note: {note}");
+            tell!("note: {note}");
         }
         config
     }

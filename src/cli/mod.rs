@@ -25,6 +25,13 @@
 //! }
 //! ```
 
+/// Writes a line to standard error. Nobody may be there to read it: that is no reason to end otherwise than one would.
+macro_rules! tell {
+    ($($argument:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($argument)*)));
+    }};
+}
+
 mod args;
 mod inspect;
 mod progress;
@@ -82,7 +89,7 @@ fn list(registry: &JobRegistry) {
 /// Tells what is wrong with the command, all of it.
 fn mistakes(mistakes: &[String]) -> ExitCode {
     for mistake in mistakes {
-        eprintln!("error: {mistake}");
+        tell!("error: {mistake}");
     }
     ExitCode::from(MISTAKE)
 }

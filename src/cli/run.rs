@@ -33,7 +33,7 @@ pub(super) fn run(registry: &JobRegistry, name: &str, matches: &ArgMatches) -> E
         return ExitCode::SUCCESS;
     }
     if graph.config.checkpoints.interval.is_some() && graph.config.checkpoints.dir.is_none() {
-        eprintln!(
+        tell!(
             "note: checkpoints live in memory; they serve restarts of the job within this process only; \
              --checkpoint-dir keeps them"
         );
@@ -86,14 +86,14 @@ fn execute(
     let signals = match signals::Watch::start() {
         Ok(signals) => signals,
         Err(error) => {
-            eprintln!("error: cannot watch for signals: {error}");
+            tell!("error: cannot watch for signals: {error}");
             return ExitCode::from(FAILED);
         }
     };
     let handle = match graph.start_as(identity) {
         Ok(handle) => handle,
         Err(error) => {
-            eprintln!("error: {error}");
+            tell!("error: {error}");
             return ExitCode::from(status_of(&error));
         }
     };
@@ -109,16 +109,16 @@ fn execute(
 fn report(result: &JobResult, parallelism: u32, alerts: u64, json: bool) -> ExitCode {
     let failed = result.state == JobState::Failed;
     if let Some(error) = result.error.as_ref().filter(|_| failed) {
-        eprintln!("error: {error}");
+        tell!("error: {error}");
     }
     if json {
         let line = RunResult::new(result, parallelism, alerts).to_json();
         if let Err(error) = writeln!(std::io::stdout().lock(), "{line}") {
-            eprintln!("error: cannot write the result to standard output: {error}");
+            tell!("error: cannot write the result to standard output: {error}");
             return ExitCode::from(FAILED);
         }
     } else {
-        eprintln!("{}", summary(result, alerts));
+        tell!("{}", summary(result, alerts));
     }
     ExitCode::from(result.error.as_ref().filter(|_| failed).map_or(u8::from(failed), status_of))
 }
@@ -140,6 +140,8 @@ fn start_log(verbose: u8, terminal: &MultiProgress) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
+        // Its own complaints would go the same way, and end the process if they cannot.
+        .log_internal_errors(false)
         .with_writer(move || LogWriter(terminal.clone()));
     // An embedder may have its own log already.
     let _ = log.try_init();

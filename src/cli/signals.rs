@@ -24,8 +24,8 @@ impl Watch {
             if arrivals.next().is_some()
                 && let Ok(job) = job.recv()
             {
-                eprintln!("suspending the job; a second signal ends the process at once");
                 job.suspend();
+                tell!("suspending the job; a second signal ends the process at once");
             }
             if let Some(signal) = arrivals.next() {
                 signal_hook::low_level::exit(128 + signal);

@@ -92,6 +92,7 @@ fn in_directory(
             };
             // Until the run is claimed: of two processes that find none, the second must find that of the first.
             name_lock = Some(runs.lock_name(&config.name, &owner(config, fresh))?);
+            runs.remove_abandoned()?;
             runs.newest_of(&config.name)?.map_or((fresh, false), |record| (record.job, true))
         }
     };

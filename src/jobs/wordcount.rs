@@ -81,7 +81,8 @@ fn count<P: Pipe<Out = String>>(lines: Stream<String, P>, emit: Emit, sink: Coun
     let sum = |count: &mut u64, one| *count += one;
     let _ = match emit {
         Emit::Updates => words.reduce(sum).uid("count").sink("lines", sink).uid("output"),
-        Emit::Final => words.reduce_final(sum).uid("count").sink("lines", sink).uid("output"),
+        // Under another uid: the state of the one is not taken over by the other, which would tell of some counts twice.
+        Emit::Final => words.reduce_final(sum).uid("count-final").sink("lines", sink).uid("output"),
     };
 }
 

@@ -181,7 +181,10 @@ impl<E: Executor> Supervisor<E> {
 
     /// A snapshot that cannot be read, found before any record flowed, is a mistake in what was asked for.
     pub(super) fn rejected_if_not_begun(&self, error: Error) -> Error {
-        let is_damage = error.kind() == ErrorKind::Snapshot && error.recovery() == Recovery::GiveUp;
-        if is_damage && self.started_at.is_none() { error.with_recovery(Recovery::RejectJob) } else { error }
+        if error.kind() == ErrorKind::Snapshot && self.started_at.is_none() {
+            error.with_recovery(Recovery::RejectJob)
+        } else {
+            error
+        }
     }
 }

@@ -368,6 +368,11 @@ impl JobStorage {
         let goes_on = directory.record.as_ref().is_some_and(|record| record.state == RunState::Running);
         if goes_on {
             self.protect_ids(directory, kept.last().copied())?;
+            let newest = kept.last().copied();
+            if directory.record.as_ref().is_some_and(|record| record.newest_completed < newest) {
+                // The next life must not take an older one for the newest.
+                self.rewrite_record(directory, |record| record.newest_completed = newest)?;
+            }
         }
         self.remove_visible(&unwanted)?;
         self.sweep(CheckpointId(u64::MAX))?;
@@ -450,7 +455,14 @@ impl CheckpointStorage for JobStorage {
             let (root, path) = (&self.paths.root, &self.paths.directory);
             at(root, self.store.create_directories(root))?;
             at(path, create_durably(self.store.as_ref(), path))?;
-            let held = lock(self.store.as_ref(), &self.paths.lock(), &self.owner)?;
+            let held = match lock(self.store.as_ref(), &self.paths.lock(), &self.owner) {
+                // Somebody who tidies up has taken the empty directory for abandoned.
+                Err(SnapshotError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    at(path, create_durably(self.store.as_ref(), path))?;
+                    lock(self.store.as_ref(), &self.paths.lock(), &self.owner)?
+                }
+                held => held?,
+            };
             // Again, now that nobody else can begin the same run.
             refuse_visible(self.store.as_ref(), &self.paths)?;
             directory.lock = Some(held);

@@ -46,6 +46,39 @@ impl Runs {
         Ok(newest)
     }
 
+    /// Removes what processes have left that died, or failed, before they had recorded the run that they were to begin. What is in use,
+    /// or holds anything else, stays; so does what cannot be removed now.
+    ///
+    /// Hold [`lock_name`](Self::lock_name) meanwhile.
+    ///
+    /// # Errors
+    /// If the storage fails to show what is there.
+    pub fn remove_abandoned(&self) -> Result<(), SnapshotError> {
+        for job in self.jobs()? {
+            let paths = JobPaths::new(&self.root, job);
+            let entries =
+                at(&paths.directory, if_found(self.store.list(&paths.directory)))?.unwrap_or_default();
+            let (record, lock_file) = (paths.new_record(), paths.lock());
+            let is_leftover = |name: &str| [&record, &lock_file].iter().any(|path| path.ends_with(name));
+            if !entries.iter().all(|(name, _)| is_leftover(name)) {
+                continue;
+            }
+            if !entries.is_empty() {
+                // Whoever is just beginning a run there holds it.
+                let Ok(held) = self.store.lock(&lock_file, "a process that tidies up") else { continue };
+                let is_unrecorded =
+                    if_found(self.store.entry(&paths.record())).is_ok_and(|found| found.is_none());
+                if !is_unrecorded {
+                    continue;
+                }
+                let _ = self.store.remove_file(&record);
+                drop(held);
+            }
+            let _ = self.store.remove_directory(&paths.directory);
+        }
+        Ok(())
+    }
+
     /// Checkpoints without a record are those of a run that lost it: nothing that this engine does leaves them so. Whoever looks for
     /// the newest run must not find an older one, or none, instead.
     fn refuse_without_record(&self, job: JobId) -> Result<(), SnapshotError> {

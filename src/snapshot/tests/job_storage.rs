@@ -571,3 +571,25 @@ fn writers_commits_and_discards_run_side_by_side() {
     let left = std::fs::read_dir(storage.job_directory()).unwrap().count();
     assert_eq!(left, kept.len() + 1, "the checkpoints and the record");
 }
+
+#[test]
+fn what_a_run_has_left_that_never_began_is_removed_and_nothing_else() {
+    let disk = Disk::new();
+    let storage = opened(&disk);
+    take(&storage, 1).unwrap();
+    let directory = |n: u64| Path::new(ROOT).join(JobId::from_words(9, n).to_string());
+    for n in 0..4 {
+        disk.create_directories(&directory(n)).unwrap();
+    }
+    for (n, name) in [(1, ".lock"), (1, "._job"), (2, "notes.txt")] {
+        drop(disk.create(&directory(n).join(name)).unwrap());
+    }
+    let held = disk.lock(&directory(3).join(".lock"), "somebody who begins").unwrap();
+    runs(&disk).remove_abandoned().unwrap();
+    let left = |n| disk.entry(&directory(n)).is_ok();
+    assert_eq!([0, 1, 2, 3].map(left), [false, false, true, true]);
+    assert_eq!(storage.newest().unwrap().unwrap().id, id(1), "a run that is led stays as it is");
+    drop(held);
+    runs(&disk).remove_abandoned().unwrap();
+    assert!(!left(3));
+}
