@@ -31,8 +31,6 @@ pub(crate) struct Life {
     pub(crate) completed: Option<u64>,
     /// Records that its sources handed on.
     pub(crate) records_read: u64,
-    /// It was asked to come to an end.
-    pub(crate) is_asked: bool,
 }
 
 /// A program that comes to its end in as many processes as it takes. It remembers nothing between them.
@@ -117,6 +115,8 @@ pub(crate) struct Outcome {
     pub(crate) lives: u64,
     /// Operations of all lives.
     pub(crate) operations: u64,
+    /// Operations of the first life.
+    pub(crate) first_operations: u64,
     /// Lives that went on from a checkpoint.
     pub(crate) restored: u64,
     /// Calls of the store that failed although the process lived on.
@@ -163,7 +163,7 @@ fn live_on(
     let expected = program.expected();
     let mut facts = Facts::default();
     let mut deaths = schedule.deaths.iter();
-    let (mut lives, mut died, mut restored) = (0, 0, 0);
+    let (mut lives, mut died, mut restored, mut first_operations) = (0, 0, 0, 0);
     let last = loop {
         lives += 1;
         if lives > LIVES_MAX {
@@ -182,6 +182,9 @@ fn live_on(
         }
         facts.add(life)?;
         died += u64::from(store.is_dead());
+        if lives == 1 {
+            first_operations = store.operations();
+        }
         restored += u64::from(life.restored.is_some());
         expected.check_so_far(store)?;
         if is_over && !life.has_stopped && !store.is_dead() {
@@ -193,7 +196,8 @@ fn live_on(
     let has_died_as_planned = died == schedule.deaths.len() as u64;
     let (operations, faults) = (store.operations(), u64::from(store.faults_struck()));
     check_stays(program, &expected, store, last, &mut facts, splitmix64(schedule.seed))?;
-    Ok(Outcome { lives: lives as u64, operations, restored, faults, deaths: died, has_died_as_planned })
+    let lives = lives as u64;
+    Ok(Outcome { lives, operations, first_operations, restored, faults, deaths: died, has_died_as_planned })
 }
 
 /// That a program is finished, or given up, survives a loss of power; resumed, it reads nothing and changes nothing.
@@ -318,12 +322,13 @@ pub(crate) fn after_drawn_deaths<P: Program>(
     let mut tried = Tried::default();
     tried.add(&undisturbed);
     // Where the recovery ends and records flow.
-    let early = undisturbed.operations.div_ceil(4).max(24).min(undisturbed.operations);
+    let operations = undisturbed.first_operations;
+    let early = operations.div_ceil(4).max(24).min(operations);
     for _ in 0..schedules {
         let count = 2 + rng.below(8);
         let deaths = (0..count).map(|n| {
             let is_early = n > 0 && !rng.one_in(4);
-            let bound = if is_early { early } else { undisturbed.operations };
+            let bound = if is_early { early } else { operations };
             let operations_before = rng.below(bound + 1);
             let kind = if rng.one_in(3) {
                 CrashKind::Kill

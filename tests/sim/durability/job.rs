@@ -31,30 +31,52 @@ const NAME: &str = "counts";
 const OUTPUTS: [&str; 2] = ["/out/lines", "/out/again/lines"];
 
 /// What happens to the job besides its deaths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Story {
+    pub(crate) asked: Option<Asked>,
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// What the first process is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Story {
-    /// Nothing.
-    Undisturbed,
-    /// The first process is asked to suspend it.
-    Suspended,
-    /// The first process is asked to cancel it.
-    Cancelled,
-    /// In this process one call of this kind fails, after so many that do not.
+pub(crate) enum Asked {
+    Suspend,
+    Cancel,
+}
+
+/// What goes wrong with the disk in one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// One call of this kind fails, after so many that do not.
     Fault { life: u64, fault: StoreFault, calls_before: u64 },
-    /// In this process the disk has room for so many bytes. If it is drawn, there is more after a while.
+    /// There is room for so many bytes. If it is drawn, there is more after a while.
     Full { life: u64, room: u64 },
 }
 
-/// `suspended`, `1-Sync-12`, `2-room-300`.
+impl Story {
+    pub(crate) const UNDISTURBED: Self = Self { asked: None, trouble: None };
+    pub(crate) const SUSPENDED: Self = Self { asked: Some(Asked::Suspend), trouble: None };
+    pub(crate) const CANCELLED: Self = Self { asked: Some(Asked::Cancel), trouble: None };
+
+    pub(crate) fn with_fault(self, life: u64, fault: StoreFault, calls_before: u64) -> Self {
+        Self { trouble: Some(Trouble::Fault { life, fault, calls_before }), ..self }
+    }
+
+    pub(crate) fn with_room(self, life: u64, room: u64) -> Self {
+        Self { trouble: Some(Trouble::Full { life, room }), ..self }
+    }
+}
+
+/// `suspend`, `1-Sync-12`, `cancel+2-room-300`, or nothing.
 impl fmt::Display for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Undisturbed => write!(f, "undisturbed"),
-            Self::Suspended => write!(f, "suspended"),
-            Self::Cancelled => write!(f, "cancelled"),
-            Self::Fault { life, fault, calls_before } => write!(f, "{life}-{fault:?}-{calls_before}"),
-            Self::Full { life, room } => write!(f, "{life}-room-{room}"),
-        }
+        let asked = self.asked.map(|asked| format!("{asked:?}").to_lowercase());
+        let trouble = self.trouble.map(|trouble| match trouble {
+            Trouble::Fault { life, fault, calls_before } => format!("{life}-{fault:?}-{calls_before}"),
+            Trouble::Full { life, room } => format!("{life}-room-{room}"),
+        });
+        let words: Vec<_> = asked.into_iter().chain(trouble).collect();
+        f.write_str(&words.join("+"))
     }
 }
 
@@ -62,19 +84,31 @@ impl FromStr for Story {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let simple = [Self::Undisturbed, Self::Suspended, Self::Cancelled];
-        if let Some(story) = simple.into_iter().find(|story| story.to_string() == text) {
-            return Ok(story);
+        let mut story = Self::UNDISTURBED;
+        for word in text.split('+').filter(|word| !word.is_empty()) {
+            match word {
+                "suspend" => story.asked = Some(Asked::Suspend),
+                "cancel" => story.asked = Some(Asked::Cancel),
+                trouble => story.trouble = Some(trouble.parse()?),
+            }
         }
-        let unknown = || format!("there is no story {text:?}");
-        let mut words = text.split('-');
-        let (life, what, number) = (words.next(), words.next(), words.next());
-        let number_of = |word: Option<&str>| word.and_then(|word| word.parse().ok()).ok_or_else(unknown);
-        let (life, number) = (number_of(life)?, number_of(number)?);
-        if what == Some("room") {
+        Ok(story)
+    }
+}
+
+impl FromStr for Trouble {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unknown = || format!("there is no trouble {text:?}");
+        let words: Vec<&str> = text.split('-').collect();
+        let [life, what, number] = words[..] else { return Err(unknown()) };
+        let life = life.parse().map_err(|_| unknown())?;
+        let number = number.parse().map_err(|_| unknown())?;
+        if what == "room" {
             return Ok(Self::Full { life, room: number });
         }
-        let fault = StoreFault::ALL.into_iter().find(|fault| Some(format!("{fault:?}").as_str()) == what);
+        let fault = StoreFault::ALL.into_iter().find(|fault| format!("{fault:?}") == what);
         Ok(Self::Fault { life, fault: fault.ok_or_else(unknown)?, calls_before: number })
     }
 }
@@ -96,6 +130,7 @@ pub(crate) struct Job {
     has_stopped_clock: bool,
     lives: u64,
     was_asked_to_cancel: bool,
+    is_over: bool,
 }
 
 impl Job {
@@ -104,7 +139,7 @@ impl Job {
         let sources = (0..1 + rng.below(2))
             .map(|_| (0..4 + rng.below(5)).map(|_| char::from(b'a' + rng.below(3) as u8)).collect())
             .collect();
-        let is_kept = story == Story::Undisturbed && rng.one_in(3);
+        let is_kept = story == Story::UNDISTURBED && rng.one_in(3);
         Self {
             seed,
             story,
@@ -113,10 +148,12 @@ impl Job {
             retained: 1 + rng.below(3) as u32,
             inline_threshold: if rng.one_in(2) { 0 } else { 20 << 10 },
             retention: is_kept.then_some(CheckpointRetention::RetainOnCancellation),
-            has_many_ids: story != Story::Cancelled && rng.one_in(2),
+            // Whoever cancels a run knows its id.
+            has_many_ids: story.asked != Some(Asked::Cancel) && rng.one_in(2),
             has_stopped_clock: rng.one_in(3),
             lives: 0,
             was_asked_to_cancel: false,
+            is_over: false,
         }
     }
 
@@ -184,10 +221,10 @@ impl Job {
     }
 
     fn identity(&self, store: &VirtualStore) -> Option<RunIdentity> {
-        if self.story != Story::Cancelled {
+        if self.story.asked != Some(Asked::Cancel) {
             return Some(RunIdentity::ResumedOrNew(self.id()));
         }
-        // Whoever cancels a run knows its id, and does not begin it again.
+        // It is not begun again once it is cancelled.
         let is_there = store.files().contains_key(&format!("{ROOT}/{}/_job", self.id()));
         match (is_there, self.was_asked_to_cancel) {
             (true, _) => Some(RunIdentity::Resumed(Some(self.id()))),
@@ -199,17 +236,17 @@ impl Job {
     /// Makes the disk fail as the story has it. Answers whether anything can go wrong in this life.
     fn disturb(&self, store: &VirtualStore) -> bool {
         store.set_quota(None);
-        match self.story {
-            Story::Fault { life, fault, calls_before } if life == self.lives => {
+        match self.story.trouble.filter(|_| !self.is_over) {
+            Some(Trouble::Fault { life, fault, calls_before }) if life == self.lives => {
                 store.fail_after(fault, calls_before);
                 true
             }
-            Story::Full { life, room } if life == self.lives => {
+            Some(Trouble::Full { life, room }) if life == self.lives => {
                 store.set_quota(Some(store.used() + room));
                 true
             }
             // What did not fail then does not fail later.
-            Story::Fault { life, fault, .. } if life < self.lives => {
+            Some(Trouble::Fault { life, fault, .. }) if life < self.lives => {
                 store.fail_after(fault, u64::MAX);
                 false
             }
@@ -239,7 +276,7 @@ impl Job {
         if !self.has_stopped_clock {
             options.started_at_ms += self.lives * 1000;
         }
-        let asked_after = rng.below(3);
+        let (asked_after, mut patience) = (rng.below(3), 1 + rng.below(40));
         let more_room_after = if rng.one_in(2) { rng.below(600) } else { u64::MAX };
         let (graph, read) = self.graph(store, config.clone())?;
         let shared: Arc<dyn Store> = Arc::new(store.clone());
@@ -273,16 +310,15 @@ impl Job {
             if sim.is_over() {
                 break;
             }
-            if self.lives == 1 && !life.is_asked && counts.completed >= asked_after && life.has_begun {
-                life.is_asked = true;
-                match self.story {
-                    Story::Suspended => sim.request(Request::Suspend),
-                    Story::Cancelled => {
-                        self.was_asked_to_cancel = true;
-                        sim.request(Request::Cancel);
-                    }
-                    _ => {}
+            let is_due = self.lives == 1 && patience > 0 && counts.completed >= asked_after;
+            patience -= u64::from(is_due);
+            match self.story.asked.filter(|_| is_due && patience == 0) {
+                Some(Asked::Suspend) => sim.request(Request::Suspend),
+                Some(Asked::Cancel) => {
+                    self.was_asked_to_cancel = true;
+                    sim.request(Request::Cancel);
                 }
+                None => {}
             }
             if sim.turns() == more_room_after {
                 store.set_quota(None);
@@ -345,10 +381,12 @@ impl Program for Job {
         let is_disturbed = self.disturb(store);
         let mut life = Life::default();
         let Some(identity) = self.identity(store) else {
+            self.is_over = true;
             return Ok(Life { is_given_up: true, ..life });
         };
         if let Some(ended) = self.run(store, identity, &mut life)? {
             self.judge(store, ended, is_disturbed, &mut life)?;
+            self.is_over = (life.is_finished || life.is_given_up) && !life.has_stopped;
         }
         let log = store.log();
         let ids = log[log_before..].iter().filter_map(|line| {
@@ -369,7 +407,7 @@ impl Program for Job {
             directory: PathBuf::from(*directory),
             counts: counts.clone(),
         };
-        let by_id = self.story == Story::Cancelled;
+        let by_id = self.story.asked == Some(Asked::Cancel);
         let (keeps_checkpoints, has_many_ids) = (self.retention.is_some(), self.has_many_ids);
         let may_stay = move |path: &str| {
             let Ok(below) = Path::new(path).strip_prefix(ROOT) else {
@@ -429,7 +467,7 @@ impl Program for Job {
         let files = store.files();
         let lasts = |path: &str| {
             let name = path.rsplit('/').next().unwrap_or_default();
-            if self.story == Story::Cancelled && name.starts_with(".lock") {
+            if self.story.asked == Some(Asked::Cancel) && name.starts_with(".lock") {
                 // Who resumes a run by its id does not look for it by its name, and nobody resumes one that was cancelled.
                 return false;
             }
